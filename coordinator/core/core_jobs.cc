@@ -201,11 +201,13 @@ void Core::schedule() {
       if (text != job.reason) jobs_.note(job, std::move(text));
       continue;
     }
-    if (job.spec.time_limit_seconds > 0 && pass.is_blocked() && !has_ends) {
+    std::optional<Duration> left;  // for backfill only
+    if (pass.is_blocked()) left = time_left(job);
+    if (left && !has_ends) {
       has_ends = true;
       pass.set_ends(ends_by_limit());
     }
-    PlacementPass::Decision decision = pass.place(job, entry, time_left(job));
+    PlacementPass::Decision decision = pass.place(job, entry, left);
     for (const WorkerName& name : decision.checks)
       append(actions_, checks_.request(fleet_.at(name), time_.now));
     if (decision.ranks.empty()) {

@@ -38,6 +38,7 @@ bool Core::has_gpus() const {
 // Returns an error if the policy does not allow the submission.
 absl::Status Core::check_policy(const JobSpec& spec) const {
   if (!policy_) return absl::OkStatus();
+  const QuotaUses needed = uses_of(spec, has_gpus());
   for (const Party& party : parties_of(spec)) {
     const Quota& quota = quota_of(*policy_, party);
     if (quota.priority_max && spec.priority > *quota.priority_max) {
@@ -45,7 +46,6 @@ absl::Status Core::check_policy(const JobSpec& spec) const {
                                                       ": the highest one of ", text_of(party),
                                                       " is ", *quota.priority_max));
     }
-    const QuotaUses needed = uses_of(spec, has_gpus());
     for (size_t kind = 0; kind < kQuotaKinds; ++kind) {
       const auto most = quota.of(static_cast<QuotaKind>(kind));
       if (!most || static_cast<QuotaKind>(kind) == QuotaKind::kWaitingJobs) continue;
@@ -106,7 +106,8 @@ void Core::set_fair_shares(std::vector<JobQueue::Entry>& entries) const {
   };
   for (JobQueue::Entry& entry : entries) {
     const Job& job = jobs_.at(entry.job);
-    for (const Party& party : parties_of(job.spec)) {  // the policy may be newer than the job
+    const std::vector<Party> parties = parties_of(job.spec);
+    for (const Party& party : parties) {  // the policy may be newer than the job
       const Quota& quota = quota_of(*policy_, party);
       if (quota.priority_max) entry.priority = std::min(entry.priority, *quota.priority_max);
     }
@@ -115,7 +116,6 @@ void Core::set_fair_shares(std::vector<JobQueue::Entry>& entries) const {
       continue;
     }
     if (job.attempt > Attempt(0) && job.state == JobState::kQueued) continue;
-    const std::vector<Party> parties = parties_of(job.spec);
     entry.use_of_team = use_of(parties.back());
     entry.use_of_user = use_of(parties.front());
   }

@@ -138,8 +138,10 @@ absl::StatusOr<PolicyFile::Version> PolicyFile::read(const std::string& path) {
 }
 
 absl::StatusOr<PolicyFile::Version> PolicyFile::read_or(const std::string& path,
-                                                        const std::string& stored) {
+                                                        const std::string& stored,
+                                                        ShellMetrics& metrics) {
   auto version = read(path);
+  metrics.show_policy(version.ok());
   if (version.ok() || stored.empty()) return version;
   auto policy = parse_queue_policy(stored);
   if (!policy.ok()) return version;
@@ -152,7 +154,6 @@ PolicyFile::PolicyFile(std::string path, Version first, Duration every, Use use,
                        std::shared_ptr<ShellMetrics> metrics)
     : path_(std::move(path)), every_(every), use_(std::move(use)), metrics_(std::move(metrics)) {
   this->use(std::move(first));
-  refresh();
   thread_ = std::thread([this] { run(); });
 }
 

@@ -42,9 +42,10 @@ class PolicyFile {
 
   // Reads the file. Errors name it.
   static absl::StatusOr<Version> read(const std::string& path);
-  // Reads the file; if it is invalid, warns and returns the policy of the text `stored`. Error:
-  // that of the file, if there is no such text.
-  static absl::StatusOr<Version> read_or(const std::string& path, const std::string& stored);
+  // Reads the file, and shows whether it is valid. If it is not, warns and returns the policy of
+  // the text `stored`. Error: that of the file, if there is no such text.
+  static absl::StatusOr<Version> read_or(const std::string& path, const std::string& stored,
+                                         ShellMetrics& metrics);
 
   // Calls `use` with `first`, and later on a thread of its own, which reads the file each `every`,
   // with each valid new version. If `use` fails, it is called again with the next reading.

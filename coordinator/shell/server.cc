@@ -240,7 +240,7 @@ void ServerImpl::serve_page(const ServerOptions& options, std::shared_ptr<Tokens
 absl::Status ServerImpl::watch_policy(const std::string& path) {
   constexpr Duration kEvery = std::chrono::seconds(1);
   if (path.empty()) return absl::OkStatus();
-  auto first = PolicyFile::read_or(path, stored_policy_);
+  auto first = PolicyFile::read_or(path, stored_policy_, *shell_metrics_);
   if (!first.ok()) return first.status();
   policy_ = std::make_unique<PolicyFile>(
       path, *std::move(first), kEvery,

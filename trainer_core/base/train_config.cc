@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
+#include "trainer_core/base/checker.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/eval_task_files.h"
 #include "trainer_core/base/expert_rules.h"
@@ -39,33 +40,6 @@ constexpr int64_t kCheckpointFileBytesMax = int64_t{1} << 40;
 constexpr int64_t kAccumulationMax = int64_t{1} << 20;
 // The maximum tokens of a rank's micro-batch, because positions are counted in 32 bits.
 constexpr int64_t kTokensMax = int64_t{1} << 30;
-
-// Stores the first error, so that the checks below can be written as a table.
-class Checker {
- public:
-  void range(std::string_view key, int64_t value, int64_t min, int64_t max) {
-    if (value < min || value > max) {
-      fail(absl::StrCat(av(key), " is ", value, ", but must be between ", min, " and ", max));
-    }
-  }
-  // Also rejects NaN, which fails every comparison.
-  void number(std::string_view key, double value, bool holds, std::string_view allowed) {
-    if (!std::isfinite(value) || !holds) {
-      fail(absl::StrCat(av(key), " is ", value, ", but must be ", av(allowed)));
-    }
-  }
-  void require(bool holds, std::string_view message) {
-    if (!holds) fail(message);
-  }
-  void take(const absl::Status& status) { status_.Update(status); }
-  const absl::Status& status() const { return status_; }
-
- private:
-  void fail(std::string_view message) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(av(message));
-  }
-  absl::Status status_;
-};
 
 void check_relative_positions(const ModelConfig& model, Checker& check) {
   const RelativeBuckets& buckets = model.relative_buckets;

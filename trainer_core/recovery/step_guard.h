@@ -22,8 +22,8 @@
 //                          do not change, and the next update has the learning rate of this one
 //   rollback_after_spikes  after so many spikes in a row, a rollback as above
 //
-// With skip_step_on_spikes alone, spikes count for the bounds of later steps, as in MaxText, so
-// that a permanent change of level is accepted. With rollback_after_spikes they do not: the bounds
+// With skip_step_on_spikes alone, spikes count for the bounds of later steps, as in MaxText: a
+// permanent change of level is accepted. With rollback_after_spikes they do not: the bounds
 // would otherwise exceed the level of the spikes before there are so many of them. Steps that are
 // not finite never count for the bounds; with rollback_after_spikes and not_finite_policy=skip they
 // count as spikes in a row.

@@ -276,7 +276,7 @@ class Core {
   std::optional<Instant> retry_at_;        // kDown
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered
-  bool is_replicated_ = false;             // kRegistered: the coordinator answers heartbeats
+  bool is_replicated_ = false;             // Registered::is_replicated of the newest registration
   std::optional<Instant> answer_by_;       // a heartbeat waits for its answer until then
   Duration heartbeat_interval_ = std::chrono::seconds(1);
   Duration busy_interval_ = std::chrono::milliseconds(250);

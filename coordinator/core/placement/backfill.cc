@@ -100,8 +100,9 @@ PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Du
   decision.text = std::string(kWaitsBehind);
   decision.has_claim = true;
   if (!limit || (job.attempt > Attempt(0) && !job.is_backfilled)) return decision;
-  const auto [known, is_new] = no_backfill_.try_emplace(shape_of(job.spec, job.spec.nodes), *limit);
-  if (!is_new && known->second <= *limit) return decision;
+  const Shape shape = shape_of(job.spec, job.spec.nodes);
+  const auto known = no_backfill_.find(shape);
+  if (known != no_backfill_.end() && known->second <= *limit) return decision;
   const Instant end = time_.now + *limit + kEndMargin;
   const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
   std::vector<bool> is_free_until(claims_.size());
@@ -116,14 +117,11 @@ PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Du
       hosts.push_back(host);
   }
   if (std::ssize(hosts) < job.spec.nodes) {
-    if (request.avoid.empty())
-      known->second = *limit;
-    else if (is_new)
-      no_backfill_.erase(known);
+    if (request.avoid.empty()) no_backfill_.insert_or_assign(shape, *limit);
     return decision;
   }
   Placement placement = coordinator::place(request, job.spec.nodes, hosts);
-  no_backfill_.erase(known);
+  no_backfill_.erase(shape);
   take(job.spec, placement.ranks);
   decision.ranks = std::move(placement.ranks);
   decision.is_backfilled = true;

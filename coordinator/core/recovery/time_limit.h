@@ -20,9 +20,9 @@ constexpr Duration kTimeLimitGraceMin = std::chrono::seconds(1);
 constexpr Duration kTimeLimitProgramNotice = std::chrono::seconds(30);
 
 // Returns the time before the end of the limit at which the ranks of `job` are ordered to save and
-// leave: the notice in its spec, or else as late as its saves and steps permit, but not
-// in the first half of the limit. `trainer_notice`: the time for jobs of the trainer whose saves
-// are not known. Requires a time limit.
+// leave: the notice in its spec, or else as late as its saves and steps permit, but not in the
+// first half of the limit. `trainer_notice`: the time for jobs of the trainer whose saves are not
+// known. Requires a time limit.
 inline Duration time_limit_lead(const Job& job, Duration trainer_notice) {
   if (job.spec.time_limit_notice_seconds > 0)
     return std::chrono::seconds(job.spec.time_limit_notice_seconds);

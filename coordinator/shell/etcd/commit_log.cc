@@ -145,8 +145,7 @@ absl::Status CommitLog::move(size_t part) {
     if (!value->has_value() || !operations.ParseFromString(**value)) {
       return absl::DataLossError(absl::StrCat(
           "etcd's key ", key, value->has_value() ? " is no part of a commit" : " is missing",
-          ": it is a part of the newest commit; restore etcd from a snapshot, or delete all keys "
-          "of this fleet and import a backup"));
+          ": it is a part of the newest commit", kDamagedHint));
     }
     api::TxnRequest request;
     api::Compare& compare = *request.add_compare();

@@ -16,6 +16,10 @@
 
 namespace muster::coordinator {
 
+// The end of messages about keys that cannot be read.
+inline constexpr char kDamagedHint[] =
+    "; restore etcd from a snapshot, or delete all keys of this fleet and import a backup";
+
 class FencedCalls {
  public:
   // Requires that `client` and `lease` outlive this object.

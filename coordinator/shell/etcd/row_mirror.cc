@@ -44,9 +44,9 @@ RowMirror::RowMirror(EtcdClient& client, const LeaderLease& lease)
       rows_prefix_(client.key("rows/")) {}
 
 absl::Status RowMirror::unreadable(const std::string& key, absl::string_view why) const {
-  return absl::DataLossError(absl::StrCat(
-      "the key ", key, " of etcd at ", calls_.client().endpoints(), " cannot be read: ", why,
-      "; restore etcd from a snapshot, or delete all keys of this fleet and import a backup"));
+  return absl::DataLossError(absl::StrCat("the key ", key, " of etcd at ",
+                                          calls_.client().endpoints(), " cannot be read: ", why,
+                                          kDamagedHint));
 }
 
 // Reads the schema and all rows. Only the leader writes, so the pages are of one state.

@@ -46,14 +46,6 @@ absl::StatusOr<DeepChecks> checks_from_record(std::string_view record) try {
   return absl::InvalidArgumentError(e.what());
 }
 
-absl::Status create_checks_table(SqliteDatabase& db) {
-  return db.run(
-      "BEGIN IMMEDIATE;"
-      "CREATE TABLE deep_checks(name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;"
-      "PRAGMA user_version=6;"
-      "COMMIT;");
-}
-
 absl::Status load_checks(SqliteDatabase& db, DurableState& state) {
   auto rows = db.prepare("SELECT name, record FROM deep_checks ORDER BY name");
   if (!rows.ok()) return rows.status();

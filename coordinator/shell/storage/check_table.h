@@ -18,8 +18,10 @@ std::string checks_to_record(const DeepChecks& checks);
 // Returns InvalidArgument, with the reason, if the record is not valid.
 absl::StatusOr<DeepChecks> checks_from_record(std::string_view record);
 
-// Creates the table (schema version 6).
-absl::Status create_checks_table(SqliteDatabase& db);
+// The statement that creates the table (schema version 6).
+inline constexpr char kChecksTable[] =
+    "CREATE TABLE deep_checks(name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;";
+
 // Loads the results. Skips an unreadable record with a warning.
 absl::Status load_checks(SqliteDatabase& db, DurableState& state);
 absl::Status write_checks(SqliteDatabase& db, const StorageBatch& batch);

@@ -8,15 +8,6 @@
 
 namespace muster::coordinator {
 
-absl::Status create_attempts_table(SqliteDatabase& db) {
-  return db.run(
-      "BEGIN IMMEDIATE;"
-      "CREATE TABLE attempts(job INTEGER NOT NULL, attempt INTEGER NOT NULL, record BLOB NOT NULL,"
-      " PRIMARY KEY(job, attempt)) WITHOUT ROWID;"
-      "PRAGMA user_version=5;"
-      "COMMIT;");
-}
-
 absl::Status write_attempts(SqliteDatabase& db, const std::vector<AttemptRecord>& attempts) {
   if (attempts.empty()) return absl::OkStatus();
   auto put = db.prepare("INSERT OR REPLACE INTO attempts(job, attempt, record) VALUES(?1, ?2, ?3)");

@@ -14,8 +14,10 @@
 
 namespace muster::coordinator {
 
-// Adds the table, and raises the schema from version 4 to 5.
-absl::Status create_attempts_table(SqliteDatabase& db);
+// The statement that creates the table (schema version 5).
+inline constexpr char kAttemptsTable[] =
+    "CREATE TABLE attempts(job INTEGER NOT NULL, attempt INTEGER NOT NULL, record BLOB NOT NULL,"
+    " PRIMARY KEY(job, attempt)) WITHOUT ROWID;";
 
 // Writes these attempts, and deletes the attempts of their jobs beyond the newest kAttemptsKeptMax.
 absl::Status write_attempts(SqliteDatabase& db, const std::vector<AttemptRecord>& attempts);

@@ -8,16 +8,6 @@
 
 namespace muster::coordinator {
 
-absl::Status create_exits_table(SqliteDatabase& db) {
-  return db.run(
-      "BEGIN IMMEDIATE;"
-      "CREATE TABLE exits(job INTEGER NOT NULL, attempt INTEGER NOT NULL, position INTEGER NOT "
-      "NULL,"
-      " record TEXT NOT NULL, PRIMARY KEY(job, attempt, position)) WITHOUT ROWID;"
-      "PRAGMA user_version=4;"
-      "COMMIT;");
-}
-
 absl::Status load_exits(SqliteDatabase& db, Job& job) {
   auto rows = db.prepare(
       "SELECT position, record FROM exits WHERE job=?1 AND attempt=?2 ORDER BY position");

@@ -12,9 +12,12 @@
 
 namespace muster::coordinator {
 
-// Adds the table, and raises the schema from version 3 to 4. Records of version 3 contain the
-// exits. They move to the table when their job is stored again.
-absl::Status create_exits_table(SqliteDatabase& db);
+// The statement that creates the table (schema version 4). Records of version 3 contain the exits,
+// which move to the table when their job is stored again.
+inline constexpr char kExitsTable[] =
+    "CREATE TABLE exits(job INTEGER NOT NULL, attempt INTEGER NOT NULL, position INTEGER NOT "
+    "NULL,"
+    " record TEXT NOT NULL, PRIMARY KEY(job, attempt, position)) WITHOUT ROWID;";
 
 // Appends the exits in the table to job.exits, which already has those of a record of version 3.
 absl::Status load_exits(SqliteDatabase& db, Job& job);

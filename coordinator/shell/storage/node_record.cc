@@ -70,14 +70,6 @@ absl::StatusOr<NodeRecord> node_from_record(std::string_view record) try {
   return absl::InvalidArgumentError(e.what());
 }
 
-absl::Status create_nodes_table(SqliteDatabase& db) {
-  return db.run(
-      "BEGIN IMMEDIATE;"
-      "CREATE TABLE nodes(name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;"
-      "PRAGMA user_version=3;"
-      "COMMIT;");
-}
-
 absl::Status load_nodes(SqliteDatabase& db, DurableState& state) {
   auto rows = db.prepare("SELECT name, record FROM nodes ORDER BY name");
   if (!rows.ok()) return rows.status();

@@ -20,8 +20,10 @@ std::string node_to_record(const NodeRecord& node);
 // Returns InvalidArgument, with the reason, if the record is not valid.
 absl::StatusOr<NodeRecord> node_from_record(std::string_view record);
 
-// Creates SqliteStorage's table of nodes (schema version 3).
-absl::Status create_nodes_table(SqliteDatabase& db);
+// The statement that creates the table (schema version 3).
+inline constexpr char kNodesTable[] =
+    "CREATE TABLE nodes(name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;";
+
 // Loads the records of nodes. Skips an unreadable record with a warning, because a node without a
 // record counts as sound.
 absl::Status load_nodes(SqliteDatabase& db, DurableState& state);

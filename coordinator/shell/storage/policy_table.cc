@@ -4,14 +4,6 @@
 
 namespace muster::coordinator {
 
-absl::Status create_policy_table(SqliteDatabase& db) {
-  return db.run(
-      "BEGIN IMMEDIATE;"
-      "CREATE TABLE queue_policy(id INTEGER PRIMARY KEY CHECK(id=1), text TEXT NOT NULL);"
-      "PRAGMA user_version=8;"
-      "COMMIT;");
-}
-
 absl::Status load_policy(SqliteDatabase& db, DurableState& state) {
   auto rows = db.prepare("SELECT text FROM queue_policy");
   if (!rows.ok()) return rows.status();

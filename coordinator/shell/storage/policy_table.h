@@ -8,8 +8,10 @@
 
 namespace muster::coordinator {
 
-// Creates the table (schema version 8).
-absl::Status create_policy_table(SqliteDatabase& db);
+// The statement that creates the table (schema version 8).
+inline constexpr char kPolicyTable[] =
+    "CREATE TABLE queue_policy(id INTEGER PRIMARY KEY CHECK(id=1), text TEXT NOT NULL);";
+
 absl::Status load_policy(SqliteDatabase& db, DurableState& state);
 absl::Status write_policy(SqliteDatabase& db, const StorageBatch& batch);
 

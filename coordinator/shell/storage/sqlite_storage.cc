@@ -1,6 +1,7 @@
 #include "coordinator/shell/storage/sqlite_storage.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <absl/functional/function_ref.h>
@@ -31,6 +32,22 @@ bool is_recovering(const v1::Incident& summary) {
 
 // The time to wait for the file's lock, which an operator with sqlite3 may hold for a moment.
 constexpr int kBusyTimeoutMs = 5'000;
+
+// The statements that add the tables of each version to those of the version before it.
+constexpr std::array<const char*, kSchemaVersion> kTablesOfVersions = {
+    "CREATE TABLE jobs(id INTEGER PRIMARY KEY, record TEXT NOT NULL);"
+    "CREATE TABLE request_ids(request_id TEXT PRIMARY KEY, job INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX request_ids_by_job ON request_ids(job);"
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
+    "CREATE TABLE incidents(id INTEGER PRIMARY KEY, job INTEGER NOT NULL, summary BLOB NOT NULL,"
+    " record BLOB NOT NULL);"
+    "CREATE INDEX incidents_by_job ON incidents(job);",
+    kNodesTable,
+    kExitsTable,
+    kAttemptsTable,
+    kChecksTable,
+    kUsageTable,
+    kPolicyTable};
 
 class SqliteStorage final : public Storage {
  public:
@@ -111,35 +128,14 @@ absl::Status SqliteStorage::set_up() {
   return name_store();
 }
 
-// Adds each version's tables to those of the version before it.
 absl::Status SqliteStorage::raise_schema(int64_t version) {
   absl::Status status;
-  if (version < 1) {
-    status = db_.run(
-        "BEGIN IMMEDIATE;"
-        "CREATE TABLE jobs(id INTEGER PRIMARY KEY, record TEXT NOT NULL);"
-        "CREATE TABLE request_ids(request_id TEXT PRIMARY KEY, job INTEGER NOT NULL) WITHOUT ROWID;"
-        "CREATE INDEX request_ids_by_job ON request_ids(job);"
-        "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
-        "PRAGMA user_version=1;"
-        "COMMIT;");
+  for (auto next = static_cast<size_t>(std::max<int64_t>(version, 0));
+       status.ok() && next < kTablesOfVersions.size(); ++next) {
+    status = db_.run(absl::StrCat("BEGIN IMMEDIATE;", kTablesOfVersions[next],
+                                  "PRAGMA user_version=", next + 1, ";COMMIT;")
+                         .c_str());
   }
-  if (status.ok() && version < 2) {
-    status = db_.run(
-        "BEGIN IMMEDIATE;"
-        "CREATE TABLE incidents(id INTEGER PRIMARY KEY, job INTEGER NOT NULL, summary BLOB NOT "
-        "NULL,"
-        " record BLOB NOT NULL);"
-        "CREATE INDEX incidents_by_job ON incidents(job);"
-        "PRAGMA user_version=2;"
-        "COMMIT;");
-  }
-  if (status.ok() && version < 3) status = create_nodes_table(db_);
-  if (status.ok() && version < 4) status = create_exits_table(db_);
-  if (status.ok() && version < 5) status = create_attempts_table(db_);
-  if (status.ok() && version < 6) status = create_checks_table(db_);
-  if (status.ok() && version < 7) status = create_usage_table(db_);
-  if (status.ok() && version < 8) status = create_policy_table(db_);
   return status;
 }
 

@@ -5,16 +5,6 @@
 
 namespace muster::coordinator {
 
-absl::Status create_usage_table(SqliteDatabase& db) {
-  return db.run(
-      "BEGIN IMMEDIATE;"
-      "CREATE TABLE usages(is_team INTEGER NOT NULL, name TEXT NOT NULL,"
-      " rank_ms INTEGER NOT NULL, unix_ns INTEGER NOT NULL, PRIMARY KEY(is_team, name))"
-      " WITHOUT ROWID;"
-      "PRAGMA user_version=7;"
-      "COMMIT;");
-}
-
 absl::Status load_usages(SqliteDatabase& db, DurableState& state) {
   auto rows = db.prepare("SELECT is_team, name, rank_ms, unix_ns FROM usages");
   if (!rows.ok()) return rows.status();

@@ -8,8 +8,12 @@
 
 namespace muster::coordinator {
 
-// Creates the table (schema version 7).
-absl::Status create_usage_table(SqliteDatabase& db);
+// The statement that creates the table (schema version 7).
+inline constexpr char kUsageTable[] =
+    "CREATE TABLE usages(is_team INTEGER NOT NULL, name TEXT NOT NULL,"
+    " rank_ms INTEGER NOT NULL, unix_ns INTEGER NOT NULL, PRIMARY KEY(is_team, name))"
+    " WITHOUT ROWID;";
+
 absl::Status load_usages(SqliteDatabase& db, DurableState& state);
 absl::Status write_usages(SqliteDatabase& db, const StorageBatch& batch);
 

@@ -71,7 +71,7 @@ TEST(QueuePolicyFile, IsReadAgainWhenItChanges) {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Duration> used;
-  auto first = PolicyFile::read(path);
+  auto first = PolicyFile::read_or(path, "", *metrics);
   ASSERT_TRUE(first.ok());
   const PolicyFile file(
       path, *std::move(first), std::chrono::milliseconds(5),
@@ -97,13 +97,14 @@ TEST(QueuePolicyFile, TheStoredTextServesWhileTheFileIsInvalid) {
   TempFolder folder;
   const std::string path = folder.file("policy.json");
   const std::string stored = R"({"half_life_hours": 5})";
-  EXPECT_EQ(PolicyFile::read_or(path, stored)->policy.half_life, std::chrono::hours(5));
+  ShellMetrics metrics;
+  EXPECT_EQ(PolicyFile::read_or(path, stored, metrics)->policy.half_life, std::chrono::hours(5));
   ASSERT_TRUE(write_file_atomically(path, "{", {}).ok());
-  EXPECT_EQ(PolicyFile::read_or(path, stored)->text, stored);
-  EXPECT_THAT(std::string(PolicyFile::read_or(path, "").status().message()),
+  EXPECT_EQ(PolicyFile::read_or(path, stored, metrics)->text, stored);
+  EXPECT_THAT(std::string(PolicyFile::read_or(path, "", metrics).status().message()),
               testing::HasSubstr("it is no JSON object"));
   ASSERT_TRUE(write_file_atomically(path, R"({"half_life_hours": 1})", {}).ok());
-  EXPECT_EQ(PolicyFile::read_or(path, stored)->policy.half_life, std::chrono::hours(1));
+  EXPECT_EQ(PolicyFile::read_or(path, stored, metrics)->policy.half_life, std::chrono::hours(1));
 }
 
 }  // namespace
