@@ -101,7 +101,7 @@ void declare_sizes(CLI::App& app, CoreOptions& options) {
       "How long a job with min_nodes waits for a lost node before it continues with fewer");
   add("--keep-nodes-seconds", options.reservation_time,
       "How long a job that lost a node and cannot continue without it holds its other nodes "
-      "against queued jobs");
+      "against queued jobs, and a job that has not started keeps its place while workers are away");
   add("--grow-stable-seconds", options.grow_stable,
       "A job that runs on fewer nodes grows when more have been free for this long, twice as long "
       "each time");

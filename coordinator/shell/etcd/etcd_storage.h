@@ -10,7 +10,8 @@
 //   <prefix>/schema                     version and tables (mirror_schema.h)
 //   <prefix>/commit                     number, term and digest of the newest commit
 //   <prefix>/rows/<table>/<key>         a row (row_codec.h); continued in .../<key>#<n> if large
-//   <prefix>/stage/<commit>/<n>         a part of a commit that is too large for one transaction
+//   <prefix>/stage/…                    parts of a commit that is too large for one transaction
+//                                       (commit_log.h)
 #pragma once
 
 #include <memory>
