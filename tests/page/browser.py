@@ -35,7 +35,6 @@ SETTLE_ROUNDS_MAX = 200
 QUIET_ROUNDS = 2
 BROWSER_OPTIONS = ["--no-sandbox"]
 TIMEOUT_MS = 90_000
-BROWSER_OPTIONS = ["--no-sandbox"]
 ROLES = {role: role for role in fake_coordinator.ROLES}
 
 

@@ -118,6 +118,18 @@ class Views(PageTest):
         page.get_by_role("combobox", name="Colour").select_option("straggler")
         self.expect(page.get_by_role("group", name="Legend: straggler score")).to_contain_text("1.42×")
 
+    def test_rank_chosen_in_the_mesh_does_not_change_the_next_page(self):
+        self.serve()
+        page = self.open("#/jobs/1/mesh")
+        page.get_by_role("application").focus()
+        # A slow browser shows the next page later than the address has changed.
+        page.clock.install()
+        page.keyboard.press("ArrowRight")
+        self.expect(page.get_by_text("rank 0 on gpu-0000, local rank 0")).to_be_visible()
+        page.evaluate("history.replaceState(null, '', '#/jobs/1/logs')")
+        page.clock.run_for(1000)
+        self.assertTrue(page.url.endswith("#/jobs/1/logs"), page.url)
+
     def test_incident_shows_the_ranks_of_a_frame(self):
         self.serve()
         page = self.open("#/incidents/12")

@@ -47,6 +47,18 @@ export function changeQuery(changes) {
   window.dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
+/**
+ * Returns changeQuery() for the present page. It does nothing once another page is open: a later
+ * change would apply to that page.
+ * @returns {typeof changeQuery}
+ */
+export function queryOfThisPage() {
+  const page = currentRoute().path.join("/");
+  return (changes) => {
+    if (currentRoute().path.join("/") === page) changeQuery(changes);
+  };
+}
+
 /** @param {string} hash */
 export function visit(hash) {
   location.hash = hash;

@@ -2,7 +2,7 @@
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { getBinary, getJson, useLoaded } from "../api.js";
 import { count } from "../format.js";
-import { changeQuery } from "../router.js";
+import { changeQuery, queryOfThisPage } from "../router.js";
 import { cleanLine } from "../text.js";
 import { LoadError, Panel } from "../components/parts.js";
 import { readColumns } from "../mesh/columns.js";
@@ -68,7 +68,8 @@ function useMarked(given) {
   const choose = useCallback((/** @type {number} */ rank) => {
     setMarked(rank);
     clearTimeout(timer.current);
-    timer.current = window.setTimeout(() => changeQuery({ rank: rank >= 0 ? String(rank) : "" }), ADDRESS_AFTER_MS);
+    const change = queryOfThisPage();
+    timer.current = window.setTimeout(() => change({ rank: rank >= 0 ? String(rank) : "" }), ADDRESS_AFTER_MS);
   }, []);
   return [marked, choose];
 }

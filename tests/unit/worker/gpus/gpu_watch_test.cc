@@ -23,15 +23,22 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// An environment variable of this process names the fake library's file.
+// An environment variable of this process names the fake library's file. It is set once: the thread
+// of a watch whose driver hangs outlives its test, and reads the variable.
 class GpuWatchTest : public testing::Test {
  protected:
-  GpuWatchTest() { setenv("MUSTER_FAKE_NVML", folder.file("gpus").c_str(), 1); }
+  static void SetUpTestSuite() { setenv("MUSTER_FAKE_NVML", folder().file("gpus").c_str(), 1); }
+
+  // Belongs to all tests of this process, and is removed at its end.
+  static TempFolder& folder() {
+    static TempFolder all;
+    return all;
+  }
 
   // Replaces the file at once: the library may be reading it.
   void gpus(const std::string& text) {
-    write_file(folder.file("new"), text);
-    std::filesystem::rename(folder.file("new"), folder.file("gpus"));
+    write_file(folder().file("new"), text);
+    std::filesystem::rename(folder().file("new"), folder().file("gpus"));
   }
 
   static GpuWatchOptions options() {
@@ -51,8 +58,6 @@ class GpuWatchTest : public testing::Test {
     ADD_FAILURE() << "waited in vain";
     return watch.report();
   }
-
-  TempFolder folder;
 };
 
 TEST_F(GpuWatchTest, FindsGpusAndMeasuresThem) {
@@ -241,7 +246,7 @@ TEST_F(GpuWatchTest, HwlocProvidesNearCpus) {
 }
 
 TEST_F(GpuWatchTest, AMissingGpuIsReportedUntilTheInventoryIsRemoved) {
-  const std::string path = folder.file("gpus.json");
+  const std::string path = folder().file("gpus.json");
   const auto missing = [&](const std::string& file, GpuWatchOptions how) {
     gpus(file);
     return missing_gpus(path, GpuWatch(std::move(how)).wait_until_found(seconds(20)));
