@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <future>
 #include <iostream>
+#include <memory>
 #include <mutex>
 #include <stop_token>
 #include <utility>
@@ -70,21 +71,40 @@ int fail_start(const absl::Status& status) {
 }
 
 int move_state(const Flags& flags, Candidacy& candidacy) {
-  const std::string file = own_state_file(flags.server.state_dir);
   // A coordinator that works on the state would change it after the copy.
   const auto lock = StateLock::take(flags.server.state_dir);
   if (!lock.ok()) return fail_start(exits_as(StartExit::kLock, lock.status()));
-  absl::Status status = import_into_etcd(file, candidacy.client(), candidacy.lease());
+  const auto move = StateMove::begin(flags.server.state_dir);
+  if (!move.ok()) return fail_start(exits_as(StartExit::kState, move.status()));
+  absl::Status status = import_into_etcd(move->file(), candidacy.client(), candidacy.lease());
+  if (absl::IsAlreadyExists(status) && move->continues()) {
+    const auto is_done = is_in_etcd(move->file(), candidacy.client(), candidacy.lease());
+    if (is_done.ok() && *is_done) status = absl::OkStatus();
+  }
+  // After an election that was lost, etcd may have the state.
+  if (!status.ok() && !move->continues() && !is_deposed(status)) status.Update(move->revert());
   if (!status.ok()) return fail_start(exits_as(StartExit::kStore, status));
-  status = retire_state_file(flags.server.state_dir);
-  if (!status.ok()) return fail_start(exits_as(StartExit::kState, status));
-  std::cout << "The state of " << file << " is in etcd: start the coordinators with --etcd.\n";
+  std::cout << "The state of " << flags.server.state_dir
+            << " is in etcd: start the coordinators with --etcd.\n";
   return to_int(ExitCode::kOk);
 }
 
+// Starts the server. A start that reads a large state from a slow etcd takes long, so that `leave`
+// ends the process at once: what is stored is complete after each transaction.
+absl::StatusOr<std::unique_ptr<Server>> start_server(const Flags& flags,
+                                                     const std::stop_token& leave) {
+  const std::stop_callback end_at_once(leave, [&flags] {
+    spdlog::info("stopped during the start");
+    spdlog::default_logger()->flush();
+    remove_port_file(flags.port_file);
+    _exit(to_int(ExitCode::kOk));
+  });
+  return Server::start(flags.server);
+}
+
 // Serves until `end` is set.
-int serve(const Flags& flags, std::future<absl::Status> end) {
-  auto server = Server::start(flags.server);
+int serve(const Flags& flags, std::future<absl::Status> end, const std::stop_token& leave) {
+  auto server = start_server(flags, leave);
   if (!server.ok()) return fail_start(server.status());
   if (absl::Status status =
           write_port_file(flags.port_file, (*server)->grpc_port(), (*server)->http_port());
@@ -103,7 +123,7 @@ int serve(const Flags& flags, std::future<absl::Status> end) {
 }
 
 // Waits as a standby, and serves once it leads.
-int serve_in_turn(Flags& flags, std::future<absl::Status> end, const std::stop_token& stop) {
+int serve_in_turn(Flags& flags, std::future<absl::Status> end, const std::stop_token& leave) {
   flags.candidacy.on_lost = [&flags](const absl::Status& reason) {
     leave_deposed(flags.port_file, reason);
   };
@@ -114,8 +134,14 @@ int serve_in_turn(Flags& flags, std::future<absl::Status> end, const std::stop_t
       spdlog::warn("{}; as the leader this coordinator would use the policy that was last in force",
                    std::string(policy.status().message()));
   }
+  // Before the election: a standby that refuses to lead would be of no use at a failover.
+  if (!flags.move_state_to_etcd) {
+    if (absl::Status status = check_state_files(flags.server.state_dir, /*has_etcd=*/true);
+        !status.ok())
+      return fail_start(exits_as(exit_of_state(status), status));
+  }
   absl::Status written;
-  const absl::Status won = (*candidacy)->win(flags.server, stop, [&](int http_port) {
+  const absl::Status won = (*candidacy)->win(flags.server, leave, [&](int http_port) {
     written = write_port_file(flags.port_file, 0, http_port);
   });
   if (!written.ok()) return fail(written, ExitCode::kBadInput);
@@ -129,7 +155,7 @@ int serve_in_turn(Flags& flags, std::future<absl::Status> end, const std::stop_t
   flags.server.etcd = &(*candidacy)->client();
   flags.server.lease = &(*candidacy)->lease();
   flags.server.core.coordinator = (*candidacy)->advertised();
-  return serve(flags, std::move(end));
+  return serve(flags, std::move(end), leave);
 }
 
 int run(Flags& flags) {
@@ -153,16 +179,17 @@ int run(Flags& flags) {
   daemon::raise_open_files_limit();
   if (auto status = check_start_needs("the coordinator", kCoordinatorNeeds); !status.ok())
     return fail(status, ExitCode::kFailure);
-  std::stop_source stop;
+  std::stop_source leave;  // a signal has come
   std::promise<absl::Status> end;
   std::once_flag ended;
   const auto finish = [&](const absl::Status& status) {
     std::call_once(ended, [&] { end.set_value(status); });
-    stop.request_stop();
   };
   const auto signals =
       daemon::SignalListener::start(daemon::leave_signals(), [&](int signal_number) {
-        if (signal_number != SIGTERM || !flags.ignore_sigterm) finish(absl::OkStatus());
+        if (signal_number == SIGTERM && flags.ignore_sigterm) return;
+        finish(absl::OkStatus());
+        leave.request_stop();
       });
 
   flags.server.core.version = kVersion;
@@ -171,8 +198,9 @@ int run(Flags& flags) {
   flags.server.core.unreachable_after = std::chrono::milliseconds(flags.unreachable_ms);
   flags.server.overload.lag = std::chrono::milliseconds(flags.overload_lag_ms);
   flags.server.on_fatal = finish;
-  if (flags.candidacy.etcd.endpoints.empty()) return serve(flags, end.get_future());
-  return serve_in_turn(flags, end.get_future(), stop.get_token());
+  if (flags.candidacy.etcd.endpoints.empty())
+    return serve(flags, end.get_future(), leave.get_token());
+  return serve_in_turn(flags, end.get_future(), leave.get_token());
 }
 
 }  // namespace

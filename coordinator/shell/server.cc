@@ -97,6 +97,7 @@ class ServerImpl final : public Server {
   const std::shared_ptr<ShellMetrics> shell_metrics_ = std::make_shared<ShellMetrics>();
   std::shared_ptr<AuditLog> audit_log_;
   std::unique_ptr<Metrics> metrics_;
+  LeaderLease* lease_ = nullptr;  // that of the options, once the loop exists
   std::unique_ptr<CoreLoop> loop_;
   std::unique_ptr<PolicyFile> policy_;
   std::string stored_policy_;  // the text of the queue policy when the state was loaded
@@ -114,6 +115,7 @@ class ServerImpl final : public Server {
 
 ServerImpl::~ServerImpl() {
   ready_ = false;
+  if (lease_ != nullptr) lease_->renew_while(nullptr);
   http_.reset();
   port_.reset();
   policy_.reset();
@@ -126,6 +128,10 @@ ServerImpl::~ServerImpl() {
     grpc_->Wait();
     fleet_->stop();
   }
+}
+
+std::string stuck_text() {
+  return absl::StrCat("the core has been stuck for ", to_seconds(kStuckAfter), " s");
 }
 
 // Returns the check of the loop that this coordinator still leads; null: there is no other.
@@ -172,6 +178,12 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   loop_ = std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()),
                                      *storage_, *logs_, *metrics_, options.on_fatal, reserve_.get(),
                                      options.overload, check_of(options.lease));
+  if (lease_ = options.lease; lease_ != nullptr) {
+    lease_->renew_while([this] {
+      return loop_->is_alive(monotonic_now()) ? absl::OkStatus()
+                                              : absl::UnavailableError(stuck_text());
+    });
+  }
   return absl::OkStatus();
 }
 
@@ -189,7 +201,8 @@ absl::Status ServerImpl::open_storage(const ServerOptions& options) {
   StateBackup::remove_left(state_dir);
   const bool has_etcd = options.lease != nullptr;
   if (absl::Status status = check_state_files(state_dir, has_etcd); !status.ok()) return status;
-  auto storage = has_etcd ? open_etcd_storage(*options.etcd, *options.lease, mirror_file(state_dir))
+  auto storage = has_etcd ? open_etcd_storage(*options.etcd, *options.lease, mirror_file(state_dir),
+                                              earlier_state_in_etcd(state_dir))
                           : open_sqlite_storage(own_state_file(state_dir));
   if (!storage.ok()) return storage.status();
   storage_ = *std::move(storage);
@@ -256,8 +269,7 @@ absl::Status ServerImpl::watch_policy(const std::string& path) {
 // disk is full, or while the core is behind.
 daemon::HttpResponse ServerImpl::health_page() const {
   if (!ready_ || loop_->is_alive(monotonic_now())) return {200, kText, "ok\n"};
-  return {503, kText,
-          absl::StrCat("the core has been stuck for ", to_seconds(kStuckAfter), " s\n")};
+  return {503, kText, stuck_text() + "\n"};
 }
 
 // The core must respond within the page's timeout to count as ready.

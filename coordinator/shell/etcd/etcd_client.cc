@@ -104,12 +104,21 @@ grpc::ChannelArguments channel_arguments() {
 
 bool is_out_of_space(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
-         status.error_message().find("database space exceeded") != std::string::npos;
+         absl::StrContains(status.error_message(), "database space exceeded");
+}
+
+// Returns whether etcd names a reason that passes, although the code is that of a refusal: its leader
+// or the rights of its users are being replaced.
+bool is_transient(const grpc::Status& status) {
+  for (const char* reason : {"not leader", "revision of auth store is old"})
+    if (absl::StrContains(status.error_message(), reason)) return true;
+  return false;
 }
 
 absl::Status to_status(const grpc::Status& status, const std::string& address) {
   if (status.ok()) return absl::OkStatus();
   const std::string text = absl::StrCat("etcd at ", address, ": ", status.error_message());
+  if (is_transient(status)) return absl::UnavailableError(text);
   switch (status.error_code()) {
     case grpc::StatusCode::INVALID_ARGUMENT:
     case grpc::StatusCode::NOT_FOUND:
@@ -135,10 +144,11 @@ absl::Status to_status(const grpc::Status& status, const std::string& address) {
 }  // namespace
 
 struct EtcdClient::Member {
-  Member(Address where, const std::shared_ptr<grpc::Channel>& channel)
+  Member(Address where, const std::shared_ptr<grpc::Channel>& channel,
+         const std::shared_ptr<grpc::Channel>& lease_channel)
       : address(std::move(where.text)),
         kv(api::KV::NewStub(channel)),
-        lease(api::Lease::NewStub(channel)),
+        lease(api::Lease::NewStub(lease_channel)),
         maintenance(api::Maintenance::NewStub(channel)) {}
 
   template <typename Stub, typename Method, typename Request, typename Response>
@@ -171,9 +181,13 @@ absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::create(const EtcdOptions
   std::string endpoints;
   for (Address& address : addresses->all) {
     absl::StrAppend(&endpoints, endpoints.empty() ? "" : ",", address.text);
-    const auto channel =
-        grpc::CreateCustomChannel(address.target, *credentials, channel_arguments());
-    members.push_back(std::make_unique<Member>(std::move(address), channel));
+    grpc::ChannelArguments arguments = channel_arguments();
+    const auto channel = grpc::CreateCustomChannel(address.target, *credentials, arguments);
+    // Renewals of the lease have a connection of their own: on that of the state they would wait
+    // behind megabytes.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto lease_channel = grpc::CreateCustomChannel(address.target, *credentials, arguments);
+    members.push_back(std::make_unique<Member>(std::move(address), channel, lease_channel));
   }
   return std::unique_ptr<EtcdClient>(
       new EtcdClient(prefix, std::move(endpoints), std::move(members)));

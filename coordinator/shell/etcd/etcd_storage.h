@@ -26,21 +26,25 @@
 
 namespace muster::coordinator {
 
-// Replaces the file `sqlite_path` by etcd's state and opens it. An empty prefix becomes an empty
-// state; an older schema is raised. Requires that the lease is held, that `client` and `lease`
-// outlive the storage, and that no other process uses the file.
+// Replaces the file `sqlite_path` by etcd's state and opens it. An older schema is raised. An empty
+// prefix becomes an empty state, unless this machine has an earlier state: `earlier` is its file,
+// or empty. Requires that the lease is held, that `client` and `lease` outlive the storage, and
+// that no other process uses the file.
 //
 // Errors of this call and of the storage's commits:
-//   Aborted             this coordinator is deposed (is_deposed()). Whether the commit is stored
-//                       may be unknown, which the message then states; the coordinator must end.
-//   ResourceExhausted   etcd or the local disk has no space; the same batch can be repeated
-//   FailedPrecondition  a newer version of Muster wrote the state
+//   Aborted             this coordinator must end (is_deposed()): another one leads or may lead, or
+//                       it cannot read etcd's state, or cannot write its own copy. Whether the
+//                       commit is stored may be unknown, which the message then states.
+//   ResourceExhausted   etcd has no space, and the same batch can be repeated; or, of this call,
+//                       the local disk
+//   FailedPrecondition  a newer version of Muster wrote the state, or etcd has lost it
 //   DataLoss            etcd's rows contradict each other or cannot be read
 // While etcd does not answer, calls wait until it does or until the lease is lost.
 absl::StatusOr<std::unique_ptr<Storage>> open_etcd_storage(EtcdClient& client, LeaderLease& lease,
-                                                           const std::string& sqlite_path);
+                                                           const std::string& sqlite_path,
+                                                           const std::string& earlier = "");
 
-// Returns whether the error states that another coordinator leads, or may lead.
+// Returns whether the error states that this coordinator must not lead any longer.
 bool is_deposed(const absl::Status& status);
 
 // Copies the state of a stopped coordinator, or a backup, to etcd. Requires that the lease is held.
@@ -48,5 +52,8 @@ bool is_deposed(const absl::Status& status);
 // errors of open_sqlite_storage() and of open_etcd_storage().
 absl::Status import_into_etcd(const std::string& sqlite_path, EtcdClient& client,
                               LeaderLease& lease);
+// Returns whether etcd's state is of the same store as the file: it was copied there earlier.
+absl::StatusOr<bool> is_in_etcd(const std::string& sqlite_path, EtcdClient& client,
+                                LeaderLease& lease);
 
 }  // namespace muster::coordinator

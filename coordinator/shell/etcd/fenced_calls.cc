@@ -36,14 +36,20 @@ void FencedCalls::add_fence(api::TxnRequest& request) const {
   compare.set_create_revision(lease_.term());
 }
 
+absl::StatusOr<api::RangeResponse> FencedCalls::read_once(const api::RangeRequest& request,
+                                                          Duration timeout) {
+  if (!lease_.is_held()) return deposed();
+  auto found = client_.range(request, timeout);
+  if (found.ok()) revision_ = std::max(revision_, found->header().revision());
+  return found;
+}
+
 absl::StatusOr<api::RangeResponse> FencedCalls::range(const api::RangeRequest& request) {
-  while (lease_.is_held()) {
-    auto found = client_.range(request, call_time());
-    if (found.ok()) revision_ = std::max(revision_, found->header().revision());
+  while (true) {
+    auto found = read_once(request, call_time());
     if (!absl::IsUnavailable(found.status())) return found;
     pause();
   }
-  return deposed();
 }
 
 absl::StatusOr<api::TxnResponse> FencedCalls::try_once(const api::TxnRequest& request) {

@@ -32,11 +32,17 @@ class FencedCalls {
 
   // Reads. While this coordinator leads, no other program writes, so several calls read one state.
   absl::StatusOr<etcdserverpb::RangeResponse> range(const etcdserverpb::RangeRequest& request);
+  // Sends one read, which may take longer than the lease. Returns Aborted without sending it if the
+  // lease is lost, and Unavailable if no member answered within `timeout`.
+  absl::StatusOr<etcdserverpb::RangeResponse> read_once(const etcdserverpb::RangeRequest& request,
+                                                        Duration timeout);
 
   // Adds the comparison that holds while this coordinator leads.
   void add_fence(etcdserverpb::TxnRequest& request) const;
   // Sends the request once. Returns Aborted without sending it if the lease is lost.
   absl::StatusOr<etcdserverpb::TxnResponse> try_once(const etcdserverpb::TxnRequest& request);
+  // Returns whether no other coordinator can have been elected yet.
+  bool may_write() const { return lease_.is_held(); }
   // Waits before a call is repeated.
   void pause() const;
   // Returns the error of a deposed coordinator.

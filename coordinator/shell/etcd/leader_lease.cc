@@ -164,21 +164,40 @@ absl::Status LeaderLease::campaign(const std::stop_token& stop) {
   return absl::CancelledError("the election was stopped");
 }
 
+void LeaderLease::renew_while(std::function<absl::Status()> check) {
+  const std::lock_guard lock(check_mutex_);
+  check_ = std::move(check);
+}
+
+absl::Status LeaderLease::check_work() {
+  const std::lock_guard lock(check_mutex_);
+  return check_ ? check_() : absl::OkStatus();
+}
+
 void LeaderLease::renew(const std::stop_token& stop) {
   const Duration interval = options_.ttl / kRenewalsPerTtl;
-  absl::Status trouble = absl::UnavailableError("this process or its machine was stopped");
+  absl::Status trouble = absl::UnavailableError(
+      "its lease in etcd could not be renewed: this process or its machine was stopped");
   Duration pause = interval;
   while (wait(stop, std::min(pause, time_left()))) {
     const int64_t asked_ns = boot_time_ns();
     const Duration left = time_left();
     if (left == Duration(0)) break;
+    if (absl::Status working = check_work(); !working.ok()) {
+      trouble = std::move(working);
+      break;
+    }
     const auto renewed = client_.keep_lease_alive(lease_, left);
     if (renewed.ok() && is_held()) {
       held_until_ns_ = deadline_ns(asked_ns, *renewed);
       pause = interval;
       continue;
     }
-    if (!renewed.ok()) trouble = renewed.status();
+    if (!renewed.ok()) {
+      trouble = absl::Status(
+          renewed.status().code(),
+          absl::StrCat("its lease in etcd could not be renewed: ", renewed.status().message()));
+    }
     if (!renewed.ok() && !absl::IsUnavailable(trouble)) break;
     pause = kRenewalRetry;
   }
@@ -186,9 +205,8 @@ void LeaderLease::renew(const std::stop_token& stop) {
   held_until_ns_ = 0;
   note_leader(std::nullopt);
   if (options_.on_lost) {
-    options_.on_lost(absl::AbortedError(
-        absl::StrCat("this coordinator no longer leads: its lease in etcd could not be renewed: ",
-                     trouble.message())));
+    options_.on_lost(
+        absl::AbortedError(absl::StrCat("this coordinator no longer leads: ", trouble.message())));
   }
 }
 

@@ -84,6 +84,11 @@ class LeaderLease {
   // Returns the leader's key, which etcd compares.
   const std::string& key() const { return key_; }
 
+  // Renews the lease only while `check` returns OK: a coordinator that cannot work makes room for
+  // another one. Its error becomes the reason of the loss. null: always, as at first. Returns when
+  // no call of the check before is in progress. `check` must not block.
+  void renew_while(std::function<absl::Status()> check);
+
   // Gives the lease back, so that another coordinator is elected at once. Call it after the storage
   // was closed. May be repeated.
   void resign();
@@ -95,6 +100,7 @@ class LeaderLease {
   absl::StatusOr<Attempt> take_key();
   void note_leader(std::optional<LeaderRecord> leader);
   bool wait(const std::stop_token& stop, Duration time);
+  absl::Status check_work();
   void renew(const std::stop_token& stop);
 
   EtcdClient& client_;
@@ -106,6 +112,8 @@ class LeaderLease {
   mutable std::mutex mutex_;
   std::condition_variable_any wakeup_;
   std::optional<LeaderRecord> seen_;  // guarded by mutex_
+  std::mutex check_mutex_;
+  std::function<absl::Status()> check_;  // guarded by check_mutex_
   std::jthread renewal_;
 };
 

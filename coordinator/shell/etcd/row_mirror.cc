@@ -1,12 +1,15 @@
 #include "coordinator/shell/etcd/row_mirror.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <utility>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <spdlog/spdlog.h>
 
 #include "common/files/errno_status.h"
 #include "common/text/absl_view.h"
@@ -19,8 +22,14 @@ namespace {
 
 namespace api = etcdserverpb;
 
-// The keys of one answer. Rows are small, except those of incidents, of which few are large.
-constexpr int kKeysPerPage = 512;
+// The keys of one answer, at first. Most rows are small, and some of half a megabyte.
+constexpr int64_t kKeysPerPage = 128;
+// The time of a call, which several members share.
+constexpr Duration kPageCall = std::chrono::seconds(10);
+// The time without a page after which this coordinator makes room for another one, whose connection
+// may be better.
+constexpr Duration kPageWait = std::chrono::seconds(60);
+constexpr Duration kShowProgressEvery = std::chrono::seconds(5);
 
 absl::Status remove_file(const std::string& path) {
   if (std::remove(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
@@ -37,6 +46,12 @@ bool is_part(absl::string_view key) { return absl::StrContains(key, kPartMark); 
 
 }  // namespace
 
+absl::Status replace_database(const std::string& from, const std::string& to) {
+  if (absl::Status status = remove_database(to); !status.ok()) return status;
+  if (std::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  return file_status(errno, absl::StrCat("renaming ", from, " to ", to));
+}
+
 RowMirror::RowMirror(EtcdClient& client, const LeaderLease& lease)
     : calls_(client, lease),
       log_(calls_),
@@ -44,9 +59,39 @@ RowMirror::RowMirror(EtcdClient& client, const LeaderLease& lease)
       rows_prefix_(client.key("rows/")) {}
 
 absl::Status RowMirror::unreadable(const std::string& key, absl::string_view why) const {
+  // Another leader may have written between two pages.
+  if (!calls_.may_write()) return calls_.deposed();
   return absl::DataLossError(absl::StrCat("the key ", key, " of etcd at ",
                                           calls_.client().endpoints(), " cannot be read: ", why,
                                           kDamagedHint));
+}
+
+absl::StatusOr<std::optional<SqliteRow>> RowMirror::row(std::string_view table,
+                                                        const SqliteRow& key) {
+  api::RangeRequest request;
+  request.set_key(absl::StrCat(rows_prefix_, name_of_row(table, key)));
+  const auto found = calls_.range(request);
+  if (!found.ok()) return found.status();
+  if (found->kvs().empty()) return std::nullopt;
+  auto row = decode_row(found->kvs(0).value(), 1);
+  if (!row.ok()) return unreadable(request.key(), row.status().message());
+  return *std::move(row);
+}
+
+// Reads the next keys, at most as many as the request's limit, which becomes smaller if they do not
+// arrive in time.
+absl::StatusOr<api::RangeResponse> RowMirror::read_page(api::RangeRequest& request) {
+  const Instant begun = monotonic_now();
+  absl::StatusOr<api::RangeResponse> page;
+  do {
+    page = calls_.read_once(request, kPageCall);
+    if (!absl::IsUnavailable(page.status())) return page;
+    request.set_limit(std::max<int64_t>(request.limit() / 2, 1));
+    calls_.pause();
+  } while (monotonic_now() - begun < kPageWait);
+  return absl::AbortedError(
+      absl::StrCat("this coordinator cannot lead: for ", to_seconds(kPageWait),
+                   " s it could not read the state: ", page.status().message()));
 }
 
 // Reads the schema and all rows. Only the leader writes, so the pages are of one state.
@@ -61,14 +106,21 @@ absl::StatusOr<StoredKeys> RowMirror::read_keys() {
   request.set_key(rows_prefix_);
   request.set_range_end(prefix_end(rows_prefix_));
   request.set_limit(kKeysPerPage);
+  size_t bytes = 0;
+  Instant shown = monotonic_now();
   do {
-    page = calls_.range(request);
+    page = read_page(request);
     if (!page.ok()) return page.status();
     for (api::KeyValue& entry : *page->mutable_kvs()) {
+      bytes += entry.key().size() + entry.value().size();
       stored.emplace_hint(stored.end(), std::move(*entry.mutable_key()),
                           std::move(*entry.mutable_value()));
     }
     if (page->more()) request.set_key(stored.rbegin()->first + '\0');
+    if (monotonic_now() - shown < kShowProgressEvery) continue;
+    shown = monotonic_now();
+    spdlog::info("reads the state from etcd: {} rows and {} MiB until now", stored.size(),
+                 bytes >> 20);
   } while (page->more());
   if (!found->kvs().empty()) stored.emplace(schema_key_, found->kvs(0).value());
   return stored;
@@ -127,13 +179,9 @@ absl::StatusOr<StoredKeys> RowMirror::build_file(const std::string& path) {
   if (absl::Status status = remove_database(path); !status.ok()) return status;
   if (stored->empty()) return stored;
   if (absl::Status status = check_schema(*stored); !status.ok()) return status;
-  const std::string unfinished = path + ".new";
-  if (absl::Status status = remove_database(unfinished); !status.ok()) return status;
-  auto db = SqliteDatabase::open(unfinished);
+  auto db = SqliteDatabase::open(path);
   if (!db.ok()) return db.status();
   if (absl::Status status = fill(*db, *stored); !status.ok()) return status;
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0)
-    return file_status(errno, absl::StrCat("renaming ", unfinished, " to ", path));
   return stored;
 }
 

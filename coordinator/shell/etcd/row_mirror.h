@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <absl/status/status.h>
@@ -19,6 +21,9 @@
 
 namespace muster::coordinator {
 
+// Replaces the database `to`, which no program uses, by `from`.
+absl::Status replace_database(const std::string& from, const std::string& to);
+
 // The keys and values of the schema and of all rows.
 using StoredKeys = std::map<std::string, std::string>;
 
@@ -32,9 +37,13 @@ class RowMirror final : public ChangeSink {
   // Returns whether etcd has no state under this prefix.
   bool is_empty() const { return !log_.has_commits(); }
 
+  // Returns the row of a table with this primary key; nullopt: there is none. Requires that it is
+  // no large row.
+  absl::StatusOr<std::optional<SqliteRow>> row(std::string_view table, const SqliteRow& key);
   // Creates the file `path` from the rows in etcd, replaces an existing one, and returns what etcd
   // has. Without a state, there is no file afterwards. Returns FailedPrecondition if a newer
-  // version wrote the rows, DataLoss if they contradict each other.
+  // version wrote the rows, DataLoss if they contradict each other, Aborted if they could not be
+  // read for a minute.
   absl::StatusOr<StoredKeys> build_file(const std::string& path);
   // Makes the schema and the rows in etcd those of `db`. `stored`: what etcd has.
   absl::Status store_all(SqliteDatabase& db, StoredKeys stored);
@@ -43,6 +52,7 @@ class RowMirror final : public ChangeSink {
   void forget_history() override { log_.forget_history(); }
 
  private:
+  absl::StatusOr<etcdserverpb::RangeResponse> read_page(etcdserverpb::RangeRequest& request);
   absl::StatusOr<StoredKeys> read_keys();
   absl::Status check_schema(const StoredKeys& stored) const;
   absl::Status fill(SqliteDatabase& db, const StoredKeys& stored) const;

@@ -253,9 +253,12 @@ absl::Status CoreLoop::persist(const StorageBatch& batch) {
   // Without a commit, which the store refuses, nothing else prevents stale answers and orders.
   if (batch.empty()) return check_leads_ == nullptr ? absl::OkStatus() : check_leads_();
   const Instant begun = life_.show();
-  life_.rest();
+  // Of several coordinators another one can lead: its disk may respond.
+  const bool may_take_long = check_leads_ == nullptr;
+  if (may_take_long) life_.rest();
   // Called after each attempt that found no space.
   const auto wait = [this](Duration time) {
+    life_.rest();
     metrics_.shell().count_failed_transaction(absl::ResourceExhaustedError(""));
     return queue_.wait_until_closed(time);
   };

@@ -14,11 +14,11 @@
 #include "coordinator/shell/storage/ended_attempts.h"
 #include "coordinator/shell/storage/exit_table.h"
 #include "coordinator/shell/storage/job_record.h"
+#include "coordinator/shell/storage/meta_table.h"
 #include "coordinator/shell/storage/node_record.h"
 #include "coordinator/shell/storage/policy_table.h"
 #include "coordinator/shell/storage/sqlite_database.h"
 #include "coordinator/shell/storage/usage_table.h"
-#include "daemon/process.h"
 
 namespace muster::coordinator {
 namespace {
@@ -69,10 +69,10 @@ class SqliteStorage final : public Storage {
   absl::Status enable_wal();
   absl::Status check_pages();
   absl::Status raise_schema(int64_t version);
-  absl::Status name_store();
   absl::Status load_jobs(DurableState& state);
   absl::Status load_incidents(DurableState& state);
   absl::StatusOr<Incident> open_incident(IncidentId id, absl::Status summary);
+  absl::Status of_file(absl::Status status) const;
   absl::Status transact(absl::FunctionRef<absl::Status()> change);
   absl::Status write_recorded(absl::FunctionRef<absl::Status()> change);
   absl::Status write(const StorageBatch& batch);
@@ -125,7 +125,7 @@ absl::Status SqliteStorage::set_up() {
   }
   if (absl::Status status = raise_schema(*version); !status.ok()) return status;
   empty_log();  // an earlier run may have ended without doing so
-  return name_store();
+  return name_store(db_);
 }
 
 absl::Status SqliteStorage::raise_schema(int64_t version) {
@@ -137,14 +137,6 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
                          .c_str());
   }
   return status;
-}
-
-// Draws the store's id, if the state has none: it is new, or an earlier version wrote it.
-absl::Status SqliteStorage::name_store() {
-  const auto id = daemon::draw_random_id();
-  if (!id.ok()) return id.status();
-  return put_number("INSERT OR IGNORE INTO meta(key, value) VALUES('store_id', ?1)", *id,
-                    "naming the store");
 }
 
 absl::Status SqliteStorage::unreadable(std::string_view record, int64_t id,
@@ -208,18 +200,17 @@ absl::StatusOr<Incident> SqliteStorage::open_incident(IncidentId id, absl::Statu
 
 absl::StatusOr<DurableState> SqliteStorage::load() {
   DurableState state;
-  const auto store = db_.one_number("SELECT value FROM meta WHERE key='store_id'");
+  const auto store = store_of(db_);
   if (!store.ok()) return store.status();
-  state.store = StoreId(static_cast<uint64_t>(*store));
+  state.store = *store;
   if (absl::Status status = load_jobs(state); !status.ok()) return status;
   if (absl::Status status = load_incidents(state); !status.ok()) return status;
   for (const auto load : {load_nodes, load_checks, load_usages, load_policy}) {
     if (absl::Status status = load(db_, state); !status.ok()) return status;
   }
-  const auto last =
-      db_.one_number("SELECT coalesce((SELECT value FROM meta WHERE key='last_job_id'), 0)");
+  const auto last = last_job_of(db_);
   if (!last.ok()) return last.status();
-  state.last_job_id = JobId(static_cast<uint64_t>(*last));
+  state.last_job_id = *last;
   return state;
 }
 
@@ -332,21 +323,30 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
   return status;
 }
 
+// Converts an error of the file. With a sink the file is only a copy, so this coordinator must end
+// instead of waiting for space: another one may be able to work.
+absl::Status SqliteStorage::of_file(absl::Status status) const {
+  if (status.ok() || sink_ == nullptr) return status;
+  return absl::AbortedError(
+      absl::StrCat("this coordinator no longer leads: it cannot write its copy of the state: ",
+                   status.message()));
+}
+
 // Makes the change, and gives the changed rows to the sink.
 absl::Status SqliteStorage::write_recorded(absl::FunctionRef<absl::Status()> change) {
   if (sink_ == nullptr) return change();
   auto recorder = ChangeRecorder::start(db_);
-  if (!recorder.ok()) return recorder.status();
-  if (absl::Status status = change(); !status.ok()) return status;
+  if (!recorder.ok()) return of_file(recorder.status());
+  if (absl::Status status = change(); !status.ok()) return of_file(std::move(status));
   const auto changes = recorder->changes();
-  return changes.ok() ? sink_->store(*changes) : changes.status();
+  return changes.ok() ? sink_->store(*changes) : of_file(changes.status());
 }
 
 absl::Status SqliteStorage::transact(absl::FunctionRef<absl::Status()> change) {
-  absl::Status status = db_.run("BEGIN IMMEDIATE");
+  absl::Status status = of_file(db_.run("BEGIN IMMEDIATE"));
   if (!status.ok()) return status;
   status = write_recorded(change);
-  if (status.ok()) status = db_.run("COMMIT");
+  if (status.ok()) status = of_file(db_.run("COMMIT"));
   // Best effort: after some errors SQLite has already rolled back.
   if (!status.ok()) db_.run("ROLLBACK").IgnoreError();
   return status;
@@ -371,15 +371,8 @@ void SqliteStorage::empty_log() {
 }
 
 absl::StatusOr<Epoch> SqliteStorage::begin_epoch() {
-  absl::Status status = transact([&] {
-    return db_.run(
-        "INSERT INTO meta(key, value) VALUES('epoch', 1) "
-        "ON CONFLICT(key) DO UPDATE SET value = value + 1");
-  });
-  if (!status.ok()) return status;
-  const auto epoch = db_.one_number("SELECT value FROM meta WHERE key='epoch'");
-  if (!epoch.ok()) return epoch.status();
-  return Epoch(static_cast<uint64_t>(*epoch));
+  if (absl::Status status = transact([&] { return raise_epoch(db_); }); !status.ok()) return status;
+  return epoch_of(db_);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 #include "coordinator/shell/audit/audit_log.h"
 
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -16,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/unit/file_size_limit.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
@@ -135,20 +134,15 @@ TEST_F(AuditLogTest, FailedRequestsCannotDisplaceOtherLines) {
 TEST_F(AuditLogTest, LinesThatAFullDiskRefusesAreCounted) {
   auto log = open();
   log->add({.method = "First"});
-  // A limit of the size of files takes the place of a full disk.
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto ignored = signal(SIGXFSZ, SIG_IGN);
   log.reset();
-  const rlimit full{.rlim_cur = std::filesystem::file_size(path_) + 10,
-                    .rlim_max = before.rlim_max};
+  const auto bytes = std::filesystem::file_size(path_);
   log = open();
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
-  for (int i = 0; i < 20; ++i) log->add({.method = "CancelJob"});
-  for (int i = 0; i < 400 && lost() != "muster_coordinator_audit_lost_total 20"; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  signal(SIGXFSZ, ignored);
+  {
+    const FileSizeLimit no_space(bytes + 10);
+    for (int i = 0; i < 20; ++i) log->add({.method = "CancelJob"});
+    for (int i = 0; i < 400 && lost() != "muster_coordinator_audit_lost_total 20"; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   EXPECT_EQ(lost(), "muster_coordinator_audit_lost_total 20");
   log->add({.method = "Later"});
   log.reset();

@@ -13,9 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include <absl/strings/match.h>
 #include <nlohmann/json.hpp>
 
 #include "common/time/time.h"
+#include "coordinator/shell/storage/sqlite_database.h"
 #include "coordinator/shell/storage/state_lock.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
 
@@ -184,6 +186,25 @@ TEST_F(ProgramTest, EachReasonNotToStartHasItsExitCode) {
   std::filesystem::create_directories(state);
   std::ofstream(folder_.file("state/muster.db")) << std::string(8'192, 'x');
   EXPECT_EQ(exit_code(state, any), 13) << log();
+}
+
+TEST_F(ProgramTest, ASignalEndsAStartThatTakesLong) {
+  serve();
+  kill(pid_, SIGTERM);
+  ASSERT_EQ(end(), 0) << log();
+  const std::string state = folder_.file("state");
+  auto other = SqliteDatabase::open(state + "/muster.db");
+  ASSERT_TRUE(other->run("BEGIN EXCLUSIVE").ok());
+  run({"--state-dir", state, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"});
+  const auto is_starting = [&] {
+    return absl::StrContains(read_file(state + "/coordinator.lock"), std::to_string(pid_));
+  };
+  ASSERT_TRUE(eventually(is_starting)) << log();
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(end(), 0) << log();
+  EXPECT_THAT(log(), HasSubstr("stopped during the start"));
+  ASSERT_TRUE(other->run("COMMIT").ok());
+  serve();
 }
 
 // A limit of file sizes and an exhausted quota are waited for as a full disk is.

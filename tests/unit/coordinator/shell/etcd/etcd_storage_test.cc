@@ -19,9 +19,11 @@
 #include "etcd/etcd.pb.h"
 #include "etcd/state.pb.h"
 #include "tests/unit/coordinator/shell/etcd/etcd_server.h"
+#include "tests/unit/coordinator/shell/etcd/lossy_link.h"
 #include "tests/unit/coordinator/shell/full_incident.h"
 #include "tests/unit/coordinator/shell/full_job.h"
 #include "tests/unit/coordinator/shell/storage/storage_under_test.h"
+#include "tests/unit/file_size_limit.h"
 
 namespace muster::coordinator {
 namespace {
@@ -116,6 +118,69 @@ TEST_F(EtcdStorageTest, TheFileIsBuiltFromEtcd) {
   Term term(options(), kLong);
   term.open(path("a"));
   EXPECT_EQ(term.storage->load()->jobs.size(), 2U);
+}
+
+// A first start has no file, so that a file on an empty prefix shows that etcd has lost the state,
+// or that the prefix is wrong.
+TEST_F(EtcdStorageTest, AnEmptyPrefixReplacesNoEarlierState) {
+  {
+    Term term(options(), kLong);
+    term.open(path("a"));
+    ASSERT_TRUE(term.storage->commit(submission(1)).ok());
+  }
+  const auto rows = rows_of(path("a"));
+  EtcdOptions other = options();
+  other.prefix += "-other";
+  Term term(other, kLong);
+  const absl::Status status =
+      open_etcd_storage(*term.client, *term.lease, path("a"), path("a")).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(other.prefix + "/, and " + path("a")));
+  EXPECT_EQ(rows_of(path("a")), rows);
+}
+
+// A page takes longer than the lease, whose renewals continue.
+TEST_F(EtcdStorageTest, ALargeStateArrivesOverASlowLink) {
+  constexpr Duration kTtl = std::chrono::seconds(3);
+  StorageBatch batch;
+  Job job = full_job();
+  {
+    Term term(options(), kLong);
+    term.open(path("a"));
+    for (uint64_t id = 1; id <= 30; ++id) {
+      job.id = batch.last_job_id = JobId(id);
+      job.reason = std::string(400'000, 'x');
+      batch.jobs[job.id] = job;
+    }
+    ASSERT_TRUE(term.storage->commit(batch).ok());
+  }
+  LossyLink link(EtcdServer::shared().port());
+  EtcdOptions slow = options();
+  slow.endpoints = link.endpoint();
+  Term term(slow, kTtl);
+  link.slow_down(3'000'000);
+  term.open(path("b"));
+  ASSERT_NE(term.storage, nullptr);
+  EXPECT_TRUE(term.lease->is_held());
+  EXPECT_EQ(rows_of(path("b")), rows_of(path("a")));
+}
+
+// Another coordinator has another disk.
+TEST_F(EtcdStorageTest, ALeaderWithAFullDiskEndsAndItsCommitIsStored) {
+  Term first(options(), kLong);
+  first.open(path("first"));
+  ASSERT_TRUE(first.storage->commit(submission(1)).ok());
+  {
+    const FileSizeLimit no_space(1);
+    const absl::Status status = first.storage->commit(submission(2));
+    EXPECT_TRUE(is_deposed(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cannot write its copy of the state"));
+  }
+  first.storage.reset();
+  first.lease->resign();
+  Term second(options(), kLong);
+  second.open(path("second"));
+  EXPECT_EQ(second.storage->load()->jobs.size(), 2U);
 }
 
 TEST_F(EtcdStorageTest, LargeBatches) {
@@ -283,6 +348,7 @@ TEST_F(EtcdStorageTest, TakesTheStateOfASingleCoordinator) {
   const auto rows = rows_of(path("single"));
   {
     Term term(options(), kLong);
+    EXPECT_FALSE(is_in_etcd(path("single"), *term.client, *term.lease).value());
     const absl::Status imported = import_into_etcd(path("single"), *term.client, *term.lease);
     ASSERT_TRUE(imported.ok()) << imported;
     term.open(path("a"));
@@ -290,6 +356,9 @@ TEST_F(EtcdStorageTest, TakesTheStateOfASingleCoordinator) {
     EXPECT_EQ(term.storage->begin_epoch().value(), Epoch(2));
     const absl::Status again = import_into_etcd(path("single"), *term.client, *term.lease);
     EXPECT_TRUE(absl::IsAlreadyExists(again)) << again;
+    EXPECT_TRUE(is_in_etcd(path("single"), *term.client, *term.lease).value());
+    ASSERT_TRUE(open_sqlite_storage(path("another")).ok());
+    EXPECT_FALSE(is_in_etcd(path("another"), *term.client, *term.lease).value());
   }
   EXPECT_EQ(rows_of(path("single")), rows) << "the file stays as it was";
   EXPECT_FALSE(std::filesystem::exists(path("single") + ".import"));

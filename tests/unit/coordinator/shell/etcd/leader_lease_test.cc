@@ -1,5 +1,6 @@
 #include "coordinator/shell/etcd/leader_lease.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -73,6 +74,19 @@ TEST_F(LeaderLeaseTest, ACampaignCanBeStopped) {
   auto standby = std::async(std::launch::async, [&] { return second.campaign(stop.get_token()); });
   stop.request_stop();
   EXPECT_TRUE(absl::IsCancelled(standby.get()));
+}
+
+TEST_F(LeaderLeaseTest, ACoordinatorThatCannotWorkMakesRoom) {
+  std::atomic<bool> works = true;
+  LeaderLease lease(*client_, candidate("first", kShort));
+  ASSERT_TRUE(lease.campaign({}).ok());
+  lease.renew_while(
+      [&] { return works ? absl::OkStatus() : absl::UnavailableError("it is stuck"); });
+  LeaderLease standby(*client_, candidate("second"));
+  works = false;
+  EXPECT_EQ(reason().message(), "this coordinator no longer leads: it is stuck");
+  EXPECT_FALSE(lease.is_held());
+  EXPECT_TRUE(standby.campaign({}).ok());
 }
 
 TEST_F(LeaderLeaseTest, IsRenewed) {

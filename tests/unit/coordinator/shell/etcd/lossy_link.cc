@@ -113,7 +113,11 @@ bool LossyLink::relay(Pair& pair, bool from_client) {
     state_ = Hold::kAnswered;
     if (!send_all(pair.server, pair.rest.data(), std::ssize(pair.rest))) return false;
   }
-  if (!from_client) return bytes_left_ <= 0 || send_all(pair.client, buffer, size);
+  if (!from_client) {
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(static_cast<double>(size) / bytes_per_second_));
+    return bytes_left_ <= 0 || send_all(pair.client, buffer, size);
+  }
   if (hold_back(pair, buffer, size)) return true;
   const ssize_t part = static_cast<ssize_t>(std::min<int64_t>(size, bytes_left_));
   bytes_left_ -= part;

@@ -21,6 +21,8 @@ class LossyLink {
   // Forwards `bytes` more from clients, and then nothing in either direction. Accepts no further
   // connections.
   void cut_after(int64_t bytes) { bytes_left_ = bytes; }
+  // Forwards answers at this rate from now on.
+  void slow_down(int64_t bytes_per_second) { bytes_per_second_ = bytes_per_second; }
   // Returns whether these bytes were forwarded.
   bool is_cut() const { return bytes_left_ <= 0; }
   // Loses each answer, and closes the connection, if a client has sent at least `bytes` since.
@@ -51,6 +53,7 @@ class LossyLink {
   std::atomic<int64_t> bytes_left_{INT64_MAX};
   std::atomic<int64_t> lose_after_{INT64_MAX};
   std::atomic<bool> has_lost_{false};
+  std::atomic<int64_t> bytes_per_second_{INT64_MAX};
   std::mutex mutex_;
   std::string needle_;  // guarded by mutex_
   int occurrence_ = 0;  // guarded by mutex_

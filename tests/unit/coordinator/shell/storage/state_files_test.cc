@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
+#include <string>
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include "coordinator/shell/storage/sqlite_database.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
@@ -31,13 +35,61 @@ TEST(StateFiles, EachKindOfCoordinatorRefusesTheFilesOfTheOther) {
   EXPECT_EQ(present_file(of_several.path()), mirror_file(of_several.path()));
 }
 
+constexpr char kOneJob[] = "CREATE TABLE jobs(id INTEGER PRIMARY KEY); INSERT INTO jobs VALUES(7)";
+
+int64_t job_in(const std::string& file) {
+  return SqliteDatabase::open(file)->one_number("SELECT id FROM jobs").value_or(0);
+}
+
 TEST(StateFiles, AStateThatEtcdHasIsNotUsedAgain) {
   const TempFolder folder;
-  EXPECT_FALSE(retire_state_file(folder.path()).ok()) << "there is none";
-  std::ofstream(own_state_file(folder.path())) << "state";
-  ASSERT_TRUE(retire_state_file(folder.path()).ok());
+  EXPECT_TRUE(absl::IsNotFound(StateMove::begin(folder.path()).status()));
+  EXPECT_EQ(earlier_state_in_etcd(folder.path()), "");
+  ASSERT_TRUE(SqliteDatabase::open(own_state_file(folder.path()))->run(kOneJob).ok());
+  const auto move = StateMove::begin(folder.path());
+  ASSERT_TRUE(move.ok()) << move.status();
+  EXPECT_FALSE(move->continues());
   EXPECT_EQ(problem(folder, true), "");
   EXPECT_THAT(problem(folder, false), HasSubstr("/muster.db.in-etcd: the state of this"));
+  EXPECT_EQ(earlier_state_in_etcd(folder.path()), move->file());
+
+  // This process has ended before etcd had the state.
+  const auto next = StateMove::begin(folder.path());
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->continues());
+  EXPECT_EQ(next->file(), move->file());
+  ASSERT_TRUE(next->revert().ok());
+  EXPECT_EQ(problem(folder, false), "");
+
+  // A second state replaces no earlier one.
+  std::ofstream(move->file()) << "an earlier state";
+  const absl::Status both = StateMove::begin(folder.path()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(both)) << both;
+  EXPECT_THAT(std::string(both.message()), HasSubstr("move the one away that is not needed"));
+  EXPECT_EQ(read_file(move->file()), "an earlier state");
+  EXPECT_EQ(job_in(own_state_file(folder.path())), 7);
+  EXPECT_THAT(problem(folder, true), HasSubstr("/muster.db is the state of a coordinator"));
+}
+
+TEST(StateFiles, AMoveTakesTheWriteAheadLogOfAKilledCoordinator) {
+  const TempFolder folder, copy;
+  {
+    auto db = SqliteDatabase::open(own_state_file(folder.path()));
+    ASSERT_TRUE(db->run("PRAGMA journal_mode=WAL").ok());
+    ASSERT_TRUE(db->run(kOneJob).ok());
+    std::filesystem::copy(folder.path(), copy.path());
+  }
+  ASSERT_GT(std::filesystem::file_size(own_state_file(copy.path()) + "-wal"), 0U);
+  const auto move = StateMove::begin(copy.path());
+  ASSERT_TRUE(move.ok()) << move.status();
+  EXPECT_EQ(job_in(move->file()), 7);
+}
+
+TEST(StateFiles, ADamagedStateKeepsItsName) {
+  const TempFolder folder;
+  std::ofstream(own_state_file(folder.path())) << std::string(8192, 'x');
+  EXPECT_FALSE(StateMove::begin(folder.path()).ok());
+  EXPECT_TRUE(std::filesystem::exists(own_state_file(folder.path())));
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -23,6 +21,7 @@
 #include "tests/unit/coordinator/shell/full_job.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
 #include "tests/unit/coordinator/shell/storage/storage_under_test.h"
+#include "tests/unit/file_size_limit.h"
 
 namespace muster::coordinator {
 namespace {
@@ -246,21 +245,16 @@ TEST_F(StorageTest, UnreadableIncidentsDoNotPreventTheStart) {
 TEST_F(StorageTest, LeavesNothingWhenTheDiskIsFull) {
   auto storage = open_sqlite_storage(path_);
   ASSERT_TRUE((*storage)->commit({{{JobId(7), full_job()}}, {}, {}, JobId(0)}).ok());
-  // /dev/full cannot hold a database; a limit on the process's file size fails writes at the same
-  // point.
-  rlimit old{};
-  getrlimit(RLIMIT_FSIZE, &old);
-  rlimit low = old;
-  low.rlim_cur = 64 << 10;
-  signal(SIGXFSZ, SIG_IGN);
-  setrlimit(RLIMIT_FSIZE, &low);
   StorageBatch batch;
   for (uint64_t id = 100; id < 1'000; ++id) {
     batch.jobs[JobId(id)] = full_job();
     batch.jobs[JobId(id)].id = JobId(id);
   }
-  const absl::Status status = (*storage)->commit(batch);
-  setrlimit(RLIMIT_FSIZE, &old);
+  absl::Status status;
+  {
+    const FileSizeLimit no_space(64 << 10);
+    status = (*storage)->commit(batch);
+  }
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
   EXPECT_EQ((*storage)->load()->jobs.size(), 1U);
