@@ -97,6 +97,22 @@ absl::StatusOr<Response> Client::unary_call(Method<Request, Response> method,
   return response;
 }
 
+template <class Request, class Response>
+absl::StatusOr<Response> Client::repeatable_call(Method<Request, Response> method,
+                                                 const Request& request,
+                                                 const std::function<void()>& on_repeat) {
+  const Instant give_up = monotonic_now() + kLeaderPatience;
+  while (true) {
+    auto response = unary_call(method, request);
+    const bool is_lost =
+        absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status());
+    if (!is_lost || addresses_.size() == 1 || is_stopped() || monotonic_now() >= give_up)
+      return response;
+    pause_before_reconnection();
+    on_repeat();
+  }
+}
+
 absl::Status Client::repeat_while_overloaded(
     const std::function<grpc::Status(Connection&, Call&)>& run) {
   const Instant give_up = monotonic_now() + kOverloadPatience;
@@ -139,7 +155,7 @@ absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only, bool al
   request.set_active_only(active_only);
   v1::ListJobsResponse jobs;
   do {
-    auto page = unary_call(&v1::Muster::Stub::ListJobs, request);
+    auto page = repeatable_call(&v1::Muster::Stub::ListJobs, request);
     if (!page.ok()) return page.status();
     jobs.MergeFrom(*page);
     jobs.set_more(page->more() && page->jobs_size() > 0);
@@ -151,7 +167,7 @@ absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only, bool al
 absl::StatusOr<v1::Job> Client::get_job(uint64_t id, Ranks ranks) {
   v1::GetJobRequest request;
   request.set_job_id(id);
-  auto job = unary_call(&v1::Muster::Stub::GetJob, request);
+  auto job = repeatable_call(&v1::Muster::Stub::GetJob, request);
   if (ranks == Ranks::kAll && job.ok())
     if (absl::Status status = add_ranks(*job); !status.ok()) return status;
   return job;
@@ -162,7 +178,7 @@ absl::Status Client::add_ranks(v1::Job& job) {
   request.set_job_id(job.id());
   while (job.placement_size() < job.rank_count()) {
     request.set_first_rank(job.placement_size());
-    auto page = unary_call(&v1::Muster::Stub::GetJob, request);
+    auto page = repeatable_call(&v1::Muster::Stub::GetJob, request);
     if (!page.ok()) return page.status();
     // The next attempt may have begun, on other nodes. The pages so far are consistent.
     if (page->attempt() != job.attempt() || page->placement_size() == 0) break;
@@ -176,9 +192,16 @@ absl::StatusOr<v1::Job> Client::cancel_job(uint64_t id, bool force) {
   v1::CancelJobRequest request;
   request.set_job_id(id);
   request.set_force(force);
-  auto response = unary_call(&v1::Muster::Stub::CancelJob, request);
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_job());
+  bool is_repeated = false;
+  auto response =
+      repeatable_call(&v1::Muster::Stub::CancelJob, request, [&] { is_repeated = true; });
+  if (response.ok()) return std::move(*response->mutable_job());
+  // The first leader may have cancelled the job, and its answer was lost.
+  if (is_repeated && absl::IsFailedPrecondition(response.status())) {
+    auto job = get_job(id);
+    if (job.ok() && job->state() == v1::CANCELLED) return job;
+  }
+  return response.status();
 }
 
 absl::StatusOr<v1::CheckpointJobResponse> Client::checkpoint_job(uint64_t id) {
@@ -197,7 +220,7 @@ absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
   v1::ListWorkersRequest request;
   v1::ListWorkersResponse workers;
   do {
-    auto page = unary_call(&v1::Muster::Stub::ListWorkers, request);
+    auto page = repeatable_call(&v1::Muster::Stub::ListWorkers, request);
     if (!page.ok()) return page.status();
     workers.mutable_workers()->MergeFrom(page->workers());
     workers.set_more(page->more() && page->workers_size() > 0);
@@ -237,36 +260,36 @@ absl::StatusOr<v1::NodeSweep> Client::begin_sweep(const v1::CheckNodesRequest& r
 absl::StatusOr<v1::NodeSweep> Client::node_sweep(uint64_t id) {
   v1::GetNodeSweepRequest request;
   request.set_id(id);
-  return unary_call(&v1::Muster::Stub::GetNodeSweep, request);
+  return repeatable_call(&v1::Muster::Stub::GetNodeSweep, request);
 }
 
 absl::StatusOr<v1::ListNodeChecksResponse> Client::deep_checks_of(const std::string& worker) {
   v1::ListNodeChecksRequest request;
   request.set_worker(worker);
-  return unary_call(&v1::Muster::Stub::ListNodeChecks, request);
+  return repeatable_call(&v1::Muster::Stub::ListNodeChecks, request);
 }
 
 absl::StatusOr<v1::ListSharesResponse> Client::list_shares() {
-  return unary_call(&v1::Muster::Stub::ListShares, v1::ListSharesRequest());
+  return repeatable_call(&v1::Muster::Stub::ListShares, v1::ListSharesRequest());
 }
 
 absl::StatusOr<v1::GetJobHistoryResponse> Client::job_history(uint64_t id, uint32_t limit) {
   v1::GetJobHistoryRequest request;
   request.set_job_id(id);
   request.set_limit(limit);
-  return unary_call(&v1::Muster::Stub::GetJobHistory, request);
+  return repeatable_call(&v1::Muster::Stub::GetJobHistory, request);
 }
 
 absl::StatusOr<v1::ListIncidentsResponse> Client::list_incidents(uint64_t job) {
   v1::ListIncidentsRequest request;
   request.set_job_id(job);
-  return unary_call(&v1::Muster::Stub::ListIncidents, request);
+  return repeatable_call(&v1::Muster::Stub::ListIncidents, request);
 }
 
 absl::StatusOr<v1::Incident> Client::get_incident(uint64_t id) {
   v1::GetIncidentRequest request;
   request.set_incident_id(id);
-  return unary_call(&v1::Muster::Stub::GetIncident, request);
+  return repeatable_call(&v1::Muster::Stub::GetIncident, request);
 }
 
 absl::StatusOr<v1::DumpJobStacksResponse> Client::dump_stacks(uint64_t job, int32_t rank,

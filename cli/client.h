@@ -146,6 +146,13 @@ class Client {
   template <class Request, class Response>
   absl::StatusOr<Response> unary_call(Method<Request, Response> method, const Request& request,
                                       Duration deadline = kCallDeadline);
+  // Repeats a call that one of several coordinators has not answered, at the next leader, for at
+  // most kLeaderPatience. Requires that a repetition has no further effect.
+  // `on_repeat` is called before each repetition.
+  template <class Request, class Response>
+  absl::StatusOr<Response> repeatable_call(
+      Method<Request, Response> method, const Request& request,
+      const std::function<void()>& on_repeat = [] {});
   template <class Message>
   absl::Status read_all(const std::function<std::unique_ptr<grpc::ClientReader<Message>>(
                             Connection&, grpc::ClientContext*)>& open,

@@ -67,7 +67,7 @@ absl::StatusOr<CoordinatorSearch::Found> Client::find_leader(const daemon::Clien
     if (patience >= kLeaderPatience && !is_search_noted_.exchange(true))
       note(absl::StrCat(translate(search.failure()).message(), "; trying again for up to ",
                         to_seconds(patience), " s"));
-    if (!pause(kReconnectPause)) return absl::CancelledError("stopped");
+    search.wait(kReconnectPause);
   }
 }
 

@@ -82,18 +82,32 @@ absl::StatusOr<CoordinatorSearch::Found> CoordinatorSearch::run_round(
   const Instant end = monotonic_now() + std::min(within, kRoundMax);
   while (monotonic_now() < end) {
     if (is_stopped()) return absl::CancelledError("stopped");
-    const Found* pending = nullptr;
+    bool is_pending = false;
     for (const Found& candidate : candidates_) {
       const grpc_connectivity_state state = candidate.channel->GetState(/*try_to_connect=*/true);
       if (state == GRPC_CHANNEL_READY) return candidate;
-      if (state != GRPC_CHANNEL_TRANSIENT_FAILURE) pending = &candidate;
+      is_pending |= state != GRPC_CHANNEL_TRANSIENT_FAILURE;
     }
-    if (pending == nullptr) break;
-    // Lets gRPC work on all channels.
-    pending->channel->WaitForStateChange(pending->channel->GetState(false),
-                                         daemon::grpc_deadline(monotonic_now() + kStatePoll));
+    if (!is_pending) break;
+    wait_for_change();
   }
   return absl::UnavailableError("no address answers");
+}
+
+void CoordinatorSearch::wait(Duration time) {
+  const Instant end = monotonic_now() + time;
+  while (monotonic_now() < end) {
+    for (const Found& candidate : candidates_)
+      if (candidate.channel->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) return;
+    wait_for_change();
+  }
+}
+
+// Waits for kStatePoll, or for a change of the first channel. Lets gRPC work on all channels.
+void CoordinatorSearch::wait_for_change() {
+  const auto& first = candidates_.front().channel;
+  first->WaitForStateChange(first->GetState(false),
+                            daemon::grpc_deadline(monotonic_now() + kStatePoll));
 }
 
 grpc::Status CoordinatorSearch::failure() {

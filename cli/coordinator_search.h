@@ -40,11 +40,16 @@ class CoordinatorSearch {
   // is over. Returns the first that answers; Unavailable if there is none; Cancelled once
   // `is_stopped` returns true.
   absl::StatusOr<Found> run_round(Duration within, const std::function<bool()>& is_stopped);
+  // Waits after a failed round, and connects meanwhile. gRPC makes progress with a connection only
+  // while a thread waits for one; otherwise once in five seconds.
+  void wait(Duration time);
   // Returns the error of a call after a failed round. Prefers an address that did not refuse the
   // connection, as coordinators that do not lead refuse it.
   grpc::Status failure();
 
  private:
+  void wait_for_change();
+
   std::vector<Found> candidates_;
 };
 

@@ -165,11 +165,17 @@ void declare_etcd(CLI::App& app, Flags& flags) {
       "The address of --listen as workers and clients reach it (default: that of --listen, or this "
       "host's name)")
       ->needs(endpoints);
+  CLI::Option* const move =
+      app.add_flag("--move-state-to-etcd", flags.move_state_to_etcd,
+                   "Copy the state of --state-dir, whose coordinator was stopped, to an empty "
+                   "prefix of etcd, and end")
+          ->needs(endpoints)
+          ->group("Several coordinators");
   app.add_flag(
-         "--move-state-to-etcd", flags.move_state_to_etcd,
-         "Copy the state of --state-dir, whose coordinator was stopped, to an empty prefix of "
-         "etcd, and end")
-      ->needs(endpoints)
+         "--leave-etcd", flags.leave_etcd,
+         "Make the copy of etcd's state in --state-dir, where the last leader has run and all "
+         "coordinators were stopped, the state of a single one, and end")
+      ->excludes(move)
       ->group("Several coordinators");
 }
 

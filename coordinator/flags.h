@@ -23,6 +23,7 @@ struct Flags {
   // One of several coordinators; without endpoints it is the only one.
   CandidacyOptions candidacy;
   bool move_state_to_etcd = false;
+  bool leave_etcd = false;
   bool die_with_parent = false;
   bool ignore_sigterm = false;
   int64_t worker_lease_ms = to_milliseconds(CoreOptions{}.worker_lease);

@@ -89,6 +89,18 @@ int move_state(const Flags& flags, Candidacy& candidacy) {
   return to_int(ExitCode::kOk);
 }
 
+int leave(const Flags& flags) {
+  const std::string& state_dir = flags.server.state_dir;
+  const auto lock = StateLock::take(state_dir);
+  if (!lock.ok()) return fail_start(exits_as(StartExit::kLock, lock.status()));
+  const auto epoch = leave_etcd(state_dir);
+  if (!epoch.ok()) return fail_start(exits_as(StartExit::kState, epoch.status()));
+  std::cout << "The state of " << state_dir << ", as of epoch " << epoch->value()
+            << ", has left etcd: start this coordinator without --etcd. The last leader's is that "
+               "of the highest epoch.\n";
+  return to_int(ExitCode::kOk);
+}
+
 // Starts the server. A start that reads a large state from a slow etcd takes long, so that `leave`
 // ends the process at once: what is stored is complete after each transaction.
 absl::StatusOr<std::unique_ptr<Server>> start_server(const Flags& flags,
@@ -131,8 +143,11 @@ int serve_in_turn(Flags& flags, std::future<absl::Status> end, const std::stop_t
   if (!candidacy.ok()) return fail(candidacy.status(), ExitCode::kBadInput);
   if (const std::string& path = flags.server.queue_policy; !path.empty()) {
     if (const auto policy = PolicyFile::read(path); !policy.ok())
-      spdlog::warn("{}; as the leader this coordinator would use the policy that was last in force",
-                   std::string(policy.status().message()));
+      spdlog::warn(
+          "{}; as the leader this coordinator would use the policy that was last in force, or end "
+          "if "
+          "there was none",
+          std::string(policy.status().message()));
   }
   // Before the election: a standby that refuses to lead would be of no use at a failover.
   if (!flags.move_state_to_etcd) {
@@ -176,6 +191,7 @@ int run(Flags& flags) {
       return fail(status, ExitCode::kFailure);
   }
   if (flags.ignore_sigterm) signal(SIGUSR1, SIG_IGN);  // Slurm's other signal
+  if (flags.leave_etcd) return leave(flags);
   daemon::raise_open_files_limit();
   if (auto status = check_start_needs("the coordinator", kCoordinatorNeeds); !status.ok())
     return fail(status, ExitCode::kFailure);

@@ -67,6 +67,7 @@ struct SendRegistered {
   Duration spread{};         // the time over which workers spread their reconnections
   // The coordinator is one of several with a common store, and answers heartbeats.
   bool is_replicated = false;
+  Epoch left_at{};  // DurableState::left_at
 };
 
 // Changes the intervals of a registered worker, because the fleet's size has changed.

@@ -30,6 +30,7 @@ Duration own_stall(Instant last, std::optional<Instant> expected, Duration heart
 Core::Core(CoreOptions options, DurableState state, Instant now)
     : options_(std::move(options)),
       store_(state.store),
+      left_at_(state.left_at),
       jobs_(std::move(state.request_ids), state.last_job_id),
       fleet_(options_),
       nodes_(std::move(state.nodes)),

@@ -252,6 +252,7 @@ class Core {
 
   CoreOptions options_;
   StoreId store_;
+  Epoch left_at_;
   JobTable jobs_;
   JobQueue queue_;
   Dependents dependents_;

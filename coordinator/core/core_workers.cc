@@ -64,7 +64,7 @@ void Core::on(const WorkerRegistered& event) {
   const Pace& pace = fleet_.pace();
   actions_.push_back(
       send_action(worker, SendRegistered{pace.idle, store_, jobs_.launched(), pace.lease, pace.busy,
-                                         pace.spread, !options_.coordinator.empty()}));
+                                         pace.spread, !options_.coordinator.empty(), left_at_}));
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");

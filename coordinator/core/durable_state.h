@@ -32,6 +32,8 @@ struct DurableState {
   std::vector<UsageRecord> usages{};
   // The text of the queue policy that was last in force; empty: there was none.
   std::string queue_policy{};
+  // The epoch of the last leader whose state this was when it left etcd; 0: it never did.
+  Epoch left_at{};
 };
 
 }  // namespace muster::coordinator

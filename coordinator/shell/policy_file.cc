@@ -153,7 +153,7 @@ absl::StatusOr<PolicyFile::Version> PolicyFile::read_or(const std::string& path,
 PolicyFile::PolicyFile(std::string path, Version first, Duration every, Use use,
                        std::shared_ptr<ShellMetrics> metrics)
     : path_(std::move(path)), every_(every), use_(std::move(use)), metrics_(std::move(metrics)) {
-  this->use(std::move(first));
+  offer(std::move(first));
   thread_ = std::thread([this] { run(); });
 }
 
@@ -181,14 +181,20 @@ void PolicyFile::refresh() {
   const std::string trouble(version.status().message());
   if (!trouble.empty() && trouble != trouble_) spdlog::warn("the policy is unchanged: {}", trouble);
   trouble_ = trouble;
-  if (version.ok() && used_ != version->policy) use(*std::move(version));
+  if (version.ok() && used_ != version->policy) {
+    offer(*std::move(version));
+  } else if (offered_) {
+    offer(*offered_);
+  }
 }
 
-void PolicyFile::use(Version version) {
-  QueuePolicy policy = version.policy;
+// Retains the version until it is used: if it is the stored one, the file cannot replace it.
+void PolicyFile::offer(Version version) {
+  offered_ = version;
   if (!use_(std::move(version)).ok()) return;
   if (used_) spdlog::info("the queue policy is read again from {}", path_);
-  used_ = std::move(policy);
+  used_ = std::move(offered_->policy);
+  offered_.reset();
 }
 
 }  // namespace muster::coordinator

@@ -48,7 +48,8 @@ class PolicyFile {
                                          ShellMetrics& metrics);
 
   // Calls `use` with `first`, and later on a thread of its own, which reads the file each `every`,
-  // with each valid new version. If `use` fails, it is called again with the next reading.
+  // with each valid new version. If `use` fails, it is called again after the next reading, with a
+  // newer version if there is one.
   PolicyFile(std::string path, Version first, Duration every, Use use,
              std::shared_ptr<ShellMetrics> metrics);
   ~PolicyFile();
@@ -58,7 +59,7 @@ class PolicyFile {
  private:
   void run();
   void refresh();
-  void use(Version version);
+  void offer(Version version);
 
   const std::string path_;
   const Duration every_;
@@ -66,6 +67,7 @@ class PolicyFile {
   const std::shared_ptr<ShellMetrics> metrics_;
   std::string trouble_;
   std::optional<QueuePolicy> used_;
+  std::optional<Version> offered_;  // the newest version, if it is not used yet
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool is_stopped_ = false;

@@ -130,17 +130,10 @@ ServerImpl::~ServerImpl() {
   }
 }
 
-std::string stuck_text() {
-  return absl::StrCat("the core has been stuck for ", to_seconds(kStuckAfter), " s");
-}
-
 // Returns the check of the loop that this coordinator still leads; null: there is no other.
 std::function<absl::Status()> check_of(const LeaderLease* lease) {
   if (lease == nullptr) return nullptr;
-  return [lease] {
-    if (lease->is_held()) return absl::OkStatus();
-    return absl::AbortedError("the lease has expired: another coordinator may lead");
-  };
+  return [lease] { return lease->check_held(); };
 }
 
 bool lacks_space(const absl::Status& status) {
@@ -179,10 +172,7 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
                                      *storage_, *logs_, *metrics_, options.on_fatal, reserve_.get(),
                                      options.overload, check_of(options.lease));
   if (lease_ = options.lease; lease_ != nullptr) {
-    lease_->renew_while([this] {
-      return loop_->is_alive(monotonic_now()) ? absl::OkStatus()
-                                              : absl::UnavailableError(stuck_text());
-    });
+    lease_->renew_while([this] { return loop_->check_alive(monotonic_now()); });
   }
   return absl::OkStatus();
 }
@@ -268,8 +258,9 @@ absl::Status ServerImpl::watch_policy(const std::string& path) {
 // A restart helps only if the loop is stuck. It does not help while the state is loaded, while the
 // disk is full, or while the core is behind.
 daemon::HttpResponse ServerImpl::health_page() const {
-  if (!ready_ || loop_->is_alive(monotonic_now())) return {200, kText, "ok\n"};
-  return {503, kText, stuck_text() + "\n"};
+  const absl::Status status = ready_ ? loop_->check_alive(monotonic_now()) : absl::OkStatus();
+  if (status.ok()) return {200, kText, "ok\n"};
+  return {503, kText, absl::StrCat(status.message(), "\n")};
 }
 
 // The core must respond within the page's timeout to count as ready.

@@ -1,4 +1,5 @@
 """A cluster of etcd on loopback, in the test's own folder."""
+import json
 import shutil
 import socket
 import unittest
@@ -53,6 +54,16 @@ class EtcdCluster:
                 return b'"true"' in response.read()
         except OSError:
             return False
+
+    def leader(self):
+        """Returns the member that leads the others."""
+        for member, (port, *_) in enumerate(self._clients):
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/maintenance/status", data=b"{}")
+            with urllib.request.urlopen(request, timeout=5) as response:
+                status = json.load(response)
+            if status["leader"] == status["header"]["member_id"]:
+                return member
+        raise AssertionError("etcd has no leader")
 
     def restart(self, member):
         self.members[member] = self._start(member)

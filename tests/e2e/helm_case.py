@@ -54,6 +54,7 @@ VARIANTS = {
     "three coordinators": {"coordinator": {"replicas": 3, "etcd": {"endpoints": ["https://etcd-0.etcd:2379", "https://etcd-1.etcd:2379"],
                                                                    "secretName": "etcd"}}},
     "one coordinator with etcd": {"coordinator": {"etcd": {"endpoints": ["http://etcd:2379"], "prefix": "/fleet"}}},
+    "a coordinator that moves to etcd": {"coordinator": {"etcd": {"endpoints": ["https://etcd:2379"], "secretName": "etcd", "moveState": True}}},
     "no policy": {"networkPolicy": {"enabled": False}},
     "monitoring": {"monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "p"}}, "serviceMonitor": {"enabled": True},
                                   "prometheusRule": {"enabled": True}, "dashboards": {"enabled": True, "annotations": {"folder": "x"}}}},

@@ -1,35 +1,42 @@
 """Checks that a recorded history of submissions, cancellations and lists of jobs is linearizable.
 
-A job passes through levels and never returns: 0 absent, 1 submitted, 2 a cancellation was
-requested, 3 ended. Each name belongs to one submission. For such objects a history is linearizable
-exactly if
+A job only moves forward: absent, submitted, cancellation requested, ended. Each name belongs to one
+submission. So each of these events happens once or never, and a list shows exactly which of them
+are before it. Such a history is linearizable exactly if the following relation has no cycle:
 
-- an operation sees at least the level that an operation which ended before it has seen or made;
-- no level is seen before an operation that can make it has begun;
-- two lists see states of which one is not older than the other in any job.
+- an operation that ended before another one began precedes it;
+- the submission of a job precedes its other events, and the end of a job that lasts follows a
+  cancellation;
+- an event precedes each list that shows it, and follows each list that does not;
+- an answer to a cancellation is a list of its job alone, after the request.
 
-Besides, a name has one id for ever, and no two jobs have the same id.
+Besides, a name has one id for ever, and an id has one name. No job is cancelled twice.
 """
 import dataclasses
-import itertools
+import graphlib
 import threading
 import time
 from typing import Dict, List, Optional, Tuple
 
 SUBMITTED, CANCEL_REQUESTED, ENDED = 1, 2, 3
+EVENTS = {SUBMITTED: "submission", CANCEL_REQUESTED: "cancellation", ENDED: "end"}
 
 
 @dataclasses.dataclass
 class Operation:
-    """`end`: None: there was no answer, and the effect is unknown. `seen`: the id and the level of
-    each job that the answer has.
+    """`end`: None: there was no answer, and the effect is unknown. `seen`: the level of each job
+    that the answer has, by name and id. `lasts`: the submitted job ends only by a cancellation.
     """
 
     kind: str  # submit, cancel, list
     name: str  # the job's; "" for lists
     begin: float
     end: Optional[float] = None
-    seen: Dict[str, Tuple[int, int]] = dataclasses.field(default_factory=dict)
+    seen: Dict[Tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    lasts: bool = False
+
+    def __str__(self):
+        return f"the {self.kind}{f' of {self.name}' if self.name else ''} at {self.begin:.3f}"
 
 
 class History:
@@ -39,8 +46,8 @@ class History:
         self._lock = threading.Lock()
         self.operations: List[Operation] = []
 
-    def begin(self, kind, name=""):
-        operation = Operation(kind, name, time.monotonic())
+    def begin(self, kind, name="", lasts=False):
+        operation = Operation(kind, name, time.monotonic(), lasts=lasts)
         with self._lock:
             self.operations.append(operation)
         return operation
@@ -49,52 +56,89 @@ class History:
     def end(operation, seen):
         operation.seen, operation.end = seen, time.monotonic()
 
+    def answered(self, kind, since):
+        """Returns whether an operation of this kind that began after `since` was answered."""
+        with self._lock:
+            return any(operation.kind == kind and operation.begin > since and operation.end is not None for operation in self.operations)
 
-def violations(operations):
-    """Returns a sentence for each violation."""
+
+def contradicting_ids(operations):
     found = []
-    ids = {}
+    ids, names = {}, {}
     for operation in operations:
-        for name, (number, _) in operation.seen.items():
+        for name, number in operation.seen:
             if ids.setdefault(name, number) != number:
                 found.append(f"{name} has the ids {ids[name]} and {number}")
-    names = {}
-    for name, number in ids.items():
-        if names.setdefault(number, name) != name:
-            found.append(f"the id {number} was given to {names[number]} and to {name}")
+            if names.setdefault(number, name) != name:
+                found.append(f"the id {number} was given to {names[number]} and to {name}")
+    return found
 
-    done = sorted((operation for operation in operations if operation.end is not None), key=lambda operation: operation.end)
-    for later in operations:
-        if later.end is None or later.kind == "submit":
-            continue
-        floor = {}
-        for earlier in itertools.takewhile(lambda operation: operation.end < later.begin, done):
-            for name, (_, level) in earlier.seen.items():
-                floor[name] = max(floor.get(name, 0), level)
-        for name, level in floor.items():
-            if later.kind == "cancel" and name != later.name:
+
+class Order:
+    """The relation "precedes" between events of jobs and the answers of operations."""
+
+    def __init__(self, operations):
+        self._before = {}  # by each node, the nodes that precede it
+        done = [operation for operation in operations if operation.end is not None]
+        jobs = {operation.name for operation in operations if operation.name} | {name for operation in done for name, _ in operation.seen}
+        self._intervals = []  # (begin, end, node); an end of infinity: there was no answer
+        for operation in operations:
+            self._place(operation)
+        for name in jobs:
+            for level in (CANCEL_REQUESTED, ENDED):
+                self._add((name, SUBMITTED), (name, level))
+        for operation in done:
+            if operation.kind == "submit":
                 continue
-            seen = later.seen.get(name, (0, 0))[1]
-            if seen < level:
-                found.append(f"a {later.kind} at {later.begin:.3f} saw {name} at level {seen}, after level {level} was known")
+            levels = {name: level for (name, _), level in operation.seen.items()}
+            for name in (jobs if operation.kind == "list" else [operation.name]):
+                self._show(self._answer(operation), name, levels.get(name, 0))
+        for _, end, node in self._intervals:
+            for begin, _, later in self._intervals:
+                if end < begin:
+                    self._add(node, later)
 
-    begun = {}
-    for operation in operations:
+    def _place(self, operation):
+        end = float("inf") if operation.end is None else operation.end
         if operation.kind != "list":
-            level = SUBMITTED if operation.kind == "submit" else CANCEL_REQUESTED
-            begun[operation.name, level] = min(operation.begin, begun.get((operation.name, level), operation.begin))
-    for operation in done:
-        for name, (_, level) in operation.seen.items():
-            causes = [SUBMITTED] + ([CANCEL_REQUESTED] if level == CANCEL_REQUESTED else [])
-            for cause in causes:
-                if begun.get((name, cause), float("inf")) > operation.end:
-                    found.append(f"{name} was seen at level {level} before a client had begun level {cause}")
+            event = (operation.name, SUBMITTED if operation.kind == "submit" else CANCEL_REQUESTED)
+            self._intervals.append((operation.begin, end, event))
+        if operation.lasts:
+            self._add((operation.name, CANCEL_REQUESTED), (operation.name, ENDED))
+        if operation.kind != "submit" and operation.end is not None:
+            self._intervals.append((operation.begin, end, self._answer(operation)))
+        if operation.kind == "cancel" and operation.end is not None:
+            self._add(event, self._answer(operation))
 
-    lists = [operation for operation in done if operation.kind == "list"]
-    for one, other in itertools.combinations(lists, 2):
-        jobs = one.seen.keys() | other.seen.keys()
-        order = {(one.seen.get(name, (0, 0))[1] > other.seen.get(name, (0, 0))[1]) -
-                 (one.seen.get(name, (0, 0))[1] < other.seen.get(name, (0, 0))[1]) for name in jobs}
-        if {1, -1} <= order:
-            found.append(f"the lists at {one.begin:.3f} and {other.begin:.3f} contradict each other")
+    @staticmethod
+    def _answer(operation):
+        return (str(operation), id(operation))
+
+    def _add(self, first, second):
+        self._before.setdefault(second, set()).add(first)
+
+    def _show(self, answer, name, level):
+        for event in EVENTS:
+            # A job that has ended may have been cancelled or not.
+            if event == CANCEL_REQUESTED and level == ENDED:
+                continue
+            if level >= event:
+                self._add((name, event), answer)
+            else:
+                self._add(answer, (name, event))
+
+    def cycle(self):
+        """Returns the nodes of a cycle as texts; empty if there is none."""
+        try:
+            graphlib.TopologicalSorter(self._before).prepare()
+        except graphlib.CycleError as error:
+            return [f"the {EVENTS[kind]} of {name}" if kind in EVENTS else name for name, kind in error.args[1]]
+        return []
+
+
+def violations(operations):
+    """Returns a sentence for each violation; of several contradictions in the order only one."""
+    found = contradicting_ids(operations)
+    if cycle := Order(operations).cycle():
+        found.append(" precedes ".join(cycle))
     return found

@@ -37,7 +37,8 @@ class Clients:
 
     def __init__(self, test):
         self.history = History()
-        self._test, self._stop, self._ids = test, threading.Event(), {}
+        self.failures = []
+        self._test, self._stop = test, threading.Event()
         self._threads = [threading.Thread(target=self._submit, args=(n,)) for n in range(2)] + [threading.Thread(target=self._list)]
         for thread in self._threads:
             thread.start()
@@ -55,16 +56,20 @@ class Clients:
             # Every second job waits for nodes that do not exist, until it is cancelled.
             waits = number % 2 == 0
             words = ["--nodes", 9, "--", "true"] if waits else ["--restarts", 0, "--", "sh", "-c", f"echo run >> runs/{name}"]
-            operation = self.history.begin("submit", name)
+            operation = self.history.begin("submit", name, lasts=waits)
             done = self._test.muster("submit", "--json", "--name", name, *words)
             if done.returncode != 0:
+                self.failures.append((operation.begin, done.stderr))
                 continue
             job = json.loads(done.stdout)["id"]
-            self.history.end(operation, {name: (job, SUBMITTED)})
+            self.history.end(operation, {(name, job): SUBMITTED})
             if waits and number % 4 == 0:
                 operation = self.history.begin("cancel", name)
-                if self._test.muster("cancel", job).returncode == 0:
-                    self.history.end(operation, {name: (job, ENDED)})
+                done = self._test.muster("cancel", job)
+                if done.returncode == 0:
+                    self.history.end(operation, {(name, job): ENDED})
+                else:
+                    self.failures.append((operation.begin, done.stderr))
 
     def _list(self):
         while not self._stop.wait(0.25):
@@ -74,11 +79,12 @@ class Clients:
         operation = self.history.begin("list")
         done = self._test.muster("list", "--all", "--json")
         if done.returncode != 0:
+            self.failures.append((operation.begin, done.stderr))
             return None
-        jobs = {job["spec"]["name"]: job for job in json.loads(done.stdout)["jobs"]}
-        self.history.end(operation, {name: (job["id"], ENDED if job["state"] in ("SUCCEEDED", "FAILED", "CANCELLED") else SUBMITTED)
-                                     for name, job in jobs.items() if name.startswith("t")})
-        return jobs
+        jobs = json.loads(done.stdout)["jobs"]
+        self.history.end(operation, {(job["spec"]["name"], job["id"]): ENDED if job["state"] in ("SUCCEEDED", "FAILED", "CANCELLED") else SUBMITTED
+                                     for job in jobs if job["spec"]["name"].startswith("t")})
+        return {job["spec"]["name"]: job for job in jobs}
 
 
 class SeveralCoordinators(MusterTest):
@@ -151,6 +157,7 @@ class SeveralCoordinators(MusterTest):
         index = self.leader(without)
         led = time.monotonic() - begun
         wait_until(lambda: self.connected() == len(self.workers), 60, "the workers' return")
+        wait_until(lambda: all(self.clients.history.answered(kind, begun) for kind in ("submit", "list")), 60, "answers to clients")
         print(f"failover after {what}: leads after {led:.1f} s, workers and clients after {time.monotonic() - begun:.1f} s", file=sys.stderr)
         return index
 
@@ -176,7 +183,7 @@ class Failover(SeveralCoordinators, OwnNetworkTest):
         job = self.start_ranks()
         pids, steps = self.ranks()
         logs = self.start(BIN / "muster", "logs", "-f", job, "--rank", 1)
-        clients = Clients(self)
+        self.clients = clients = Clients(self)
         try:
             first = self.leader()
             begun = time.monotonic()
@@ -203,16 +210,38 @@ class Failover(SeveralCoordinators, OwnNetworkTest):
             wait_until(lambda: self.etcd.is_healthy(0), 30, "the member's return")
 
             begun = time.monotonic()
+            paused = self.etcd.members[self.etcd.leader()]
+            paused.send_signal(signal.SIGSTOP)
+            third = self.follow_leader("a pause of etcd's leader", begun)
+            paused.send_signal(signal.SIGCONT)
+            for index, process in enumerate(self.coordinators):
+                if process.poll() is not None:
+                    self.restart(index)
+            wait_until(lambda: all(map(self.etcd.is_healthy, range(3))), 30, "etcd's former leader")
+
+            begun = time.monotonic()
+            third = self.leader()
             heal = self.cut_from_etcd(third)
             fourth = self.follow_leader("a partition from etcd", begun, (third,))
             self.expect_end(third, DEPOSED)
             heal()
             self.restart(third)
 
+            self.assertEqual(clients.failures, [], "each call of a client is answered, if late")
+            for member in (1, 2):
+                self.etcd.members[member].kill()
+                self.etcd.members[member].wait()
+            self.expect_end(fourth, DEPOSED)
+            self.restart(fourth)
+            for member in (1, 2):
+                self.etcd.restart(member)
             begun = time.monotonic()
-            self.coordinators[fourth].send_signal(signal.SIGTERM)
-            self.follow_leader("SIGTERM", begun, (fourth,))
-            self.expect_end(fourth, 0)
+            fifth = self.follow_leader("the return of most members of etcd", begun)
+
+            begun = time.monotonic()
+            self.coordinators[fifth].send_signal(signal.SIGTERM)
+            self.follow_leader("SIGTERM", begun, (fifth,))
+            self.expect_end(fifth, 0)
         finally:
             clients.stop()
 
@@ -298,6 +327,35 @@ class Standbys(SeveralCoordinators):
         wait_until(lambda: self.connected() == 1, 60, "the worker")
         now = self.job(job)
         self.assertEqual((now["state"], now["attempt"], now["faults"]), ("RUNNING", 1, []), now)
+        self.muster("cancel", job, check=0)
+
+    def test_state_leaves_a_lost_etcd_and_its_ranks_continue(self):
+        self.etcd = EtcdCluster(self, members=1)
+        port, http_port = free_ports(2)
+        flags = (BIN / "muster-coordinator", "--state-dir", self.dir / "state", "--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}")
+        several = ("--etcd", self.etcd.endpoints())
+        leader = self.start(*flags, *several)
+        self.env["MUSTER_COORDINATOR"] = f"127.0.0.1:{port}"
+        wait_until(lambda: self.muster("list").returncode == 0, 60, "the coordinator")
+        self.start(BIN / "muster-worker", "--coordinator", f"127.0.0.1:{port}", "--name", "w0", "--slots", "1", "--work-dir", self.dir / "work",
+                   "--http", "127.0.0.1:0")
+        wait_until(lambda: self.connected() == 1, 60, "the worker")
+        job = json.loads(self.muster("submit", "--json", "--", "sleep", 600, check=0).stdout)["id"]
+        wait_until(lambda: self.job(job)["state"] == "RUNNING", 60, "the job")
+        last = json.loads(self.muster("submit", "--json", "--nodes", 9, "--", "true", check=0).stdout)["id"]
+        self.etcd.members[0].kill()
+        self.assertEqual(leader.wait(timeout=60), DEPOSED)
+        single = self.start(*flags)
+        self.assertEqual(single.wait(timeout=60), STATE)
+        self.assertIn("run the last leader once with --leave-etcd", self.output(single))
+        leaving = self.start(*flags, *several, "--leave-etcd")
+        self.assertEqual(leaving.wait(timeout=60), 0, self.output(leaving))
+        self.start(*flags)
+        wait_until(lambda: self.muster("list").returncode == 0, 60, "the coordinator")
+        wait_until(lambda: self.connected() == 1, 60, "the worker")
+        now = self.job(job)
+        self.assertEqual((now["state"], now["attempt"], now["faults"]), ("RUNNING", 1, []), now)
+        self.assertEqual(self.job(last)["state"], "QUEUED", "acknowledged just before the loss")
         self.muster("cancel", job, check=0)
 
     def test_wrong_flags_are_named(self):

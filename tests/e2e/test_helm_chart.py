@@ -292,7 +292,7 @@ class Choices(HelmCase):
         documents = self.render(VARIANTS["one coordinator with etcd"])
         spec = self.one(documents, "StatefulSet", "demo-muster-coordinator")["spec"]
         self.assertIn("--etcd-prefix=/fleet", spec["template"]["spec"]["containers"][0]["args"])
-        self.assertNotIn("updateStrategy", spec)
+        self.assertEqual(spec["updateStrategy"]["type"], "RollingUpdate")
         self.assertTrue(self.one(documents, "Service", "demo-muster-coordinator")["spec"]["publishNotReadyAddresses"])
 
     def test_cert_manager_signs_the_requested_names(self):
@@ -388,6 +388,8 @@ class Refusals(HelmCase):
             ({"coordinator": {"replicas": 3}}, "several coordinators need a common store; name the members of etcd in coordinator.etcd.endpoints"),
             ({"coordinator": {"etcd": {"secretName": "etcd"}}}, "coordinator.etcd.endpoints is empty"),
             ({"coordinator": {"etcd": {"secretName": "etcd", "endpoints": ["http://etcd:2379"]}}}, "certificates need https://"),
+            ({"coordinator": {"etcd": {"moveState": True}}}, "moveState is true: it needs coordinator.etcd.endpoints"),
+            ({"coordinator": {"replicas": 3, "etcd": {"moveState": True, "endpoints": ["http://etcd:2379"]}}}, "one replica (others would begin without jobs)"),
             ({"coordinator": {"workerLeaseMs": 1000}}, "must be at least twice heartbeatIntervalMs"),
             ({"image": {"repository": ""}}, "set the repository of your Muster image"),
             ({"tls": {"mode": "off"}, "coordinator": {"service": {"type": "LoadBalancer"}}}, "an API without TLS is not served beyond the cluster"),

@@ -51,6 +51,20 @@ class ControlPlane(ClusterCase):
         self.run_noted_command(notes)
         wait_until(lambda: self.left() == BEFORE, 60, "what was there before, and nothing else")
 
+    def test_jobs_are_moved_to_etcd_before_there_are_several_coordinators(self):
+        self.helm_release("install", {})
+        etcd = {"endpoints": ["http://etcd.other:2379"]}
+        refused = self.run_helm("upgrade", "demo", CHART, "--namespace", NAMESPACE, "--kubeconfig", self.cluster.kubeconfig,
+                                values={"coordinator": {"replicas": 3, "etcd": etcd}})
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("upgrade first with coordinator.etcd.moveState=true and coordinator.replicas=1", refused.stderr)
+        self.helm_release("upgrade", {"coordinator": {"etcd": {**etcd, "moveState": True}}})
+        pod = self.cluster.get("-n", NAMESPACE, "statefulsets", "demo-muster-coordinator")["spec"]["template"]["spec"]
+        move = pod["initContainers"][0]
+        self.assertEqual(move["args"], ["--move-state-to-etcd", *pod["containers"][0]["args"]])
+        self.assertEqual((move["env"], move["volumeMounts"]), (pod["containers"][0]["env"], pod["containers"][0]["volumeMounts"]))
+        self.helm_release("upgrade", {"coordinator": {"replicas": 3, "etcd": etcd}})
+
     def run_noted_command(self, notes):
         """Returns the command in NOTES that deletes the volumes."""
         command = next(line for line in notes.splitlines() if " delete pvc " in line).split()

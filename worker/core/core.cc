@@ -109,11 +109,13 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
 void Core::on(const Registered& event, Instant now, ActionList& out) {
   if (link_ != Link::kGreeting && link_ != Link::kRegistered) return;
   if (store_ && *store_ != event.store) return change_store(event.store, now, out);
-  // A coordinator without etcd that has begun with a copy of etcd's state.
-  if (is_replicated_ && !event.is_replicated && event.epoch <= epoch_) {
-    out.push_back(Disconnect{
-        "it runs without etcd, and this worker has seen a coordinator with etcd and the same "
-        "state, whose epoch is not lower"});
+  // A coordinator without etcd has begun with an old copy of etcd's state. Its epoch, which grows
+  // with each of its starts, does not show this.
+  if (is_replicated_ && !event.is_replicated && event.left_at < epoch_) {
+    out.push_back(Disconnect{absl::StrCat(
+        "it runs without etcd, and its state is older than that of epoch ", epoch_.value(),
+        " in etcd, which this worker has seen; if etcd was given up, run muster-coordinator "
+        "--leave-etcd where the last leader ran")});
     return;
   }
   if (event.is_replicated && event.epoch < epoch_) {

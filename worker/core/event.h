@@ -59,6 +59,9 @@ struct Registered {
   // The coordinator is one of several with a common store: it answers heartbeats, and its epoch is
   // higher than those of its predecessors.
   bool is_replicated = false;
+  // The newest epoch of the common store that the coordinator's state includes, if it has left this
+  // store; 0: it never had one.
+  Epoch left_at{};
 };
 
 // The coordinator has answered a heartbeat.

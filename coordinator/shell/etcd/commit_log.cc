@@ -191,27 +191,35 @@ absl::Status CommitLog::drop_earlier_stages() {
   return execute(std::move(request), last_value_).status();
 }
 
+// Stores the commit, whose parts may still have to move.
+absl::Status CommitLog::store(const etcd_state::StoredCommit& next, const std::string& value,
+                              const std::vector<api::TxnRequest>& parts) {
+  if (value == doubtful_value_) {
+    const auto now = read(commit_key_);
+    if (!now.ok()) return now.status();
+    if (*now == value) return absl::OkStatus();
+  }
+  doubtful_value_ = value;
+  if (next.staged() > 0) {
+    if (absl::Status status = stage(next, parts); !status.ok()) return status;
+  }
+  api::TxnRequest request;
+  add_put(request, commit_key_, value);
+  if (parts.size() == 1) add_operations(parts[0], request);
+  return execute(std::move(request), value, "; whether its last commit is stored is unknown")
+      .status();
+}
+
 absl::Status CommitLog::commit(const KeyChanges& changes) {
   if (absl::Status status = finish_stage(); !status.ok()) return status;
-  std::vector<api::TxnRequest> parts = split(changes);
+  const std::vector<api::TxnRequest> parts = split(changes);
   etcd_state::StoredCommit next;
   next.set_number(last_.number() + 1);
   next.set_term(calls_.term());
   next.set_digest(digest_of(parts));
-  if (parts.size() > 1) {
-    next.set_staged(static_cast<uint32_t>(parts.size()));
-    if (absl::Status status = stage(next, parts); !status.ok()) return status;
-  }
+  if (parts.size() > 1) next.set_staged(static_cast<uint32_t>(parts.size()));
   const std::string value = next.SerializeAsString();
-  api::TxnRequest request;
-  add_put(request, commit_key_, value);
-  if (parts.size() == 1) add_operations(parts[0], request);
-  if (absl::Status status =
-          execute(std::move(request), value, "; whether its last commit is stored is unknown")
-              .status();
-      !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = store(next, value, parts); !status.ok()) return status;
   last_ = next;
   last_value_ = value;
   // The commit is stored, whatever becomes of the move.

@@ -61,6 +61,8 @@ class CommitLog {
   absl::Status move(size_t part);
   absl::Status finish_stage();
   absl::Status drop_earlier_stages();
+  absl::Status store(const etcd_state::StoredCommit& next, const std::string& value,
+                     const std::vector<etcdserverpb::TxnRequest>& parts);
   void limit_history(const std::vector<etcdserverpb::TxnRequest>& parts);
 
   FencedCalls& calls_;
@@ -68,6 +70,8 @@ class CommitLog {
   const std::string stage_prefix_;
   etcd_state::StoredCommit last_;  // staged() > 0: not all of its parts have moved
   std::string last_value_;         // the value of commit_key_; empty: it does not exist
+  // The value for commit_key_ of a commit that has failed; whether it is stored may be unknown.
+  std::string doubtful_value_;
   // Since the history was removed.
   int commits_ = 0;
   size_t bytes_ = 0;

@@ -107,8 +107,8 @@ bool is_out_of_space(const grpc::Status& status) {
          absl::StrContains(status.error_message(), "database space exceeded");
 }
 
-// Returns whether etcd names a reason that passes, although the code is that of a refusal: its leader
-// or the rights of its users are being replaced.
+// Returns whether etcd names a reason that passes, although the code is that of a refusal: its
+// leader or the rights of its users are being replaced.
 bool is_transient(const grpc::Status& status) {
   for (const char* reason : {"not leader", "revision of auth store is old"})
     if (absl::StrContains(status.error_message(), reason)) return true;

@@ -28,8 +28,8 @@ absl::Status has_lost_its_state(const EtcdClient& client, const std::string& ear
   return absl::FailedPreconditionError(absl::StrCat(
       "etcd at ", client.endpoints(), " has no state under ", client.key(""), ", and ", earlier,
       " is of a state in etcd: correct --etcd or --etcd-prefix. If etcd has lost the state, stop "
-      "all coordinators, rename etcd-mirror.db of the last leader to muster.db, and start there "
-      "once with --move-state-to-etcd. To begin without jobs, move ",
+      "all coordinators, and run the last leader once with --leave-etcd and once with "
+      "--move-state-to-etcd. To begin without jobs, move ",
       earlier, " away"));
 }
 

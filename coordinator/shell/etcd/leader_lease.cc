@@ -106,6 +106,11 @@ std::optional<LeaderRecord> LeaderLease::seen_leader() const {
 
 bool LeaderLease::is_held() const { return time_left() > Duration(0); }
 
+absl::Status LeaderLease::check_held() const {
+  if (is_held()) return absl::OkStatus();
+  return absl::AbortedError("the lease has expired: another coordinator may lead");
+}
+
 Duration LeaderLease::time_left() const {
   return std::max(Duration(held_until_ns_.load() - boot_time_ns()), Duration(0));
 }

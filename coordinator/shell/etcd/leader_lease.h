@@ -76,6 +76,8 @@ class LeaderLease {
 
   // Returns whether no other coordinator can have been elected yet.
   bool is_held() const;
+  // Returns Aborted if is_held() is false.
+  absl::Status check_held() const;
   // Returns the time until is_held() becomes false without a further renewal; zero if it is false.
   Duration time_left() const;
   // Returns the revision in which the leader's key was created: the term's number, which increases

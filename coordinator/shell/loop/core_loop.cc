@@ -208,7 +208,6 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
 // Registers a worker on a new stream. The new stream replaces the worker's earlier stream only when
 // the core admits it; otherwise anyone who sends the name and incarnation of a live worker could
 // end that worker's stream.
-//
 // Ignores a registration whose stream has ended since: under load, a worker may have given up and
 // opened another stream before the loop takes its first registration.
 void CoreLoop::register_worker(FleetEvent& item, ActionList& actions) {
@@ -250,12 +249,11 @@ bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
 }
 
 absl::Status CoreLoop::persist(const StorageBatch& batch) {
-  // Without a commit, which the store refuses, nothing else prevents stale answers and orders.
+  // No commit, which the store could refuse, prevents stale answers and orders.
   if (batch.empty()) return check_leads_ == nullptr ? absl::OkStatus() : check_leads_();
   const Instant begun = life_.show();
-  // Of several coordinators another one can lead: its disk may respond.
-  const bool may_take_long = check_leads_ == nullptr;
-  if (may_take_long) life_.rest();
+  // The disk of another coordinator may respond; a single one can only wait for its own.
+  if (check_leads_ == nullptr) life_.rest();
   // Called after each attempt that found no space.
   const auto wait = [this](Duration time) {
     life_.rest();
@@ -279,7 +277,6 @@ void CoreLoop::carry_out(ActionList& actions) {
     if (const auto* change = std::get_if<NodeDecision>(&action)) log_node(*change);
   }
   for (const JobId id : changed) publish(id);
-
   for (Action& action : actions) {
     if (auto* send = std::get_if<SendToWorker>(&action)) {
       if (std::holds_alternative<SendRegistered>(send->payload)) {

@@ -91,9 +91,10 @@ class CoreLoop {
   // Stops as stop() does.
   ~CoreLoop();
 
-  // Returns false if the loop is stuck: it has work and has shown no sign of life for kStuckAfter.
+  // Returns Unavailable if the loop is stuck: it has work, and has shown no sign of life for
+  // kStuckAfter.
   // A loop that waits for the storage is not stuck. Thread-safe.
-  bool is_alive(Instant now) const { return life_.is_alive(now); }
+  absl::Status check_alive(Instant now) const { return life_.check(now); }
   // Returns the events that wait, and how late the loop handles them. Thread-safe.
   LoopLoad load(Instant now);
   // Returns ResourceExhausted if the loop is so late that it refuses to be read. Thread-safe.

@@ -38,7 +38,7 @@ Tick CoreLoop::tick() {
 
 LoopLoad CoreLoop::load(Instant now) {
   const Duration age = backlog_.age(now);
-  return {queue_.size() + backlog_.left(), age, life_.is_alive(now) && !patient_.is_waiting(),
+  return {queue_.size() + backlog_.left(), age, life_.check(now).ok() && !patient_.is_waiting(),
           !patient_.is_waiting() && overload_.observe(age, now)};
 }
 

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstdint>
 
+#include <absl/status/status.h>
+#include <absl/strings/str_cat.h>
+
 #include "common/time/time.h"
 
 namespace muster::coordinator {
@@ -23,10 +26,14 @@ class LoopLife {
   }
   // Records that the loop waits for events or the storage. Called on the loop's thread.
   void rest() { shown_ns_ = 0; }
-  // Returns false if the loop works and its last sign of life is kStuckAfter old. Thread-safe.
-  bool is_alive(Instant now) const {
+  // Returns Unavailable if the loop works and its last sign of life is kStuckAfter old.
+  // Thread-safe.
+  absl::Status check(Instant now) const {
     const int64_t shown = shown_ns_;
-    return shown == 0 || now.time_since_epoch().count() - shown < kStuckAfter.count();
+    if (shown == 0 || now.time_since_epoch().count() - shown < kStuckAfter.count())
+      return absl::OkStatus();
+    return absl::UnavailableError(
+        absl::StrCat("the core has been stuck for ", to_seconds(kStuckAfter), " s"));
   }
 
  private:

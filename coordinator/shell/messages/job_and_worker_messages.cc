@@ -324,6 +324,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       registered.set_busy_interval_ms(p.busy_interval.count() / kNsPerMs);
       registered.set_reconnect_spread_ms(p.spread.count() / kNsPerMs);
       registered.set_replicated(p.is_replicated);
+      registered.set_left_at_epoch(p.left_at.value());
       for (const JobId job : p.unfinished) registered.add_unfinished_job_ids(job.value());
     }
     void operator()(const SendPace& p) const {

@@ -37,6 +37,20 @@ absl::StatusOr<Epoch> epoch_of(SqliteDatabase& db) {
   return read_number<Epoch>(db, "SELECT value FROM meta WHERE key='epoch'");
 }
 
+absl::StatusOr<Epoch> mark_as_left(SqliteDatabase& db) {
+  if (absl::Status status = db.run("INSERT OR REPLACE INTO meta(key, value) "
+                                   "SELECT 'left_at_epoch', value FROM meta WHERE key='epoch'");
+      !status.ok()) {
+    return status;
+  }
+  return left_at_of(db);
+}
+
+absl::StatusOr<Epoch> left_at_of(SqliteDatabase& db) {
+  return read_number<Epoch>(
+      db, "SELECT coalesce((SELECT value FROM meta WHERE key='left_at_epoch'), 0)");
+}
+
 absl::StatusOr<JobId> last_job_of(SqliteDatabase& db) {
   return read_number<JobId>(db,
                             "SELECT coalesce((SELECT value FROM meta WHERE key='last_job_id'), 0)");

@@ -18,6 +18,11 @@ absl::StatusOr<StoreId> store_of(SqliteDatabase& db);
 absl::Status raise_epoch(SqliteDatabase& db);
 absl::StatusOr<Epoch> epoch_of(SqliteDatabase& db);
 
+// Records that the state leaves etcd with its present epoch, which is returned.
+absl::StatusOr<Epoch> mark_as_left(SqliteDatabase& db);
+// Returns the epoch of the newest such mark; 0 if there is none.
+absl::StatusOr<Epoch> left_at_of(SqliteDatabase& db);
+
 // Returns 0 if there was no job.
 absl::StatusOr<JobId> last_job_of(SqliteDatabase& db);
 

@@ -72,7 +72,7 @@ class SqliteStorage final : public Storage {
   absl::Status load_jobs(DurableState& state);
   absl::Status load_incidents(DurableState& state);
   absl::StatusOr<Incident> open_incident(IncidentId id, absl::Status summary);
-  absl::Status of_file(absl::Status status) const;
+  absl::Status copy_error(absl::Status status) const;
   absl::Status transact(absl::FunctionRef<absl::Status()> change);
   absl::Status write_recorded(absl::FunctionRef<absl::Status()> change);
   absl::Status write(const StorageBatch& batch);
@@ -211,6 +211,9 @@ absl::StatusOr<DurableState> SqliteStorage::load() {
   const auto last = last_job_of(db_);
   if (!last.ok()) return last.status();
   state.last_job_id = *last;
+  const auto left_at = left_at_of(db_);
+  if (!left_at.ok()) return left_at.status();
+  state.left_at = *left_at;
   return state;
 }
 
@@ -325,7 +328,7 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
 
 // Converts an error of the file. With a sink the file is only a copy, so this coordinator must end
 // instead of waiting for space: another one may be able to work.
-absl::Status SqliteStorage::of_file(absl::Status status) const {
+absl::Status SqliteStorage::copy_error(absl::Status status) const {
   if (status.ok() || sink_ == nullptr) return status;
   return absl::AbortedError(
       absl::StrCat("this coordinator no longer leads: it cannot write its copy of the state: ",
@@ -336,17 +339,17 @@ absl::Status SqliteStorage::of_file(absl::Status status) const {
 absl::Status SqliteStorage::write_recorded(absl::FunctionRef<absl::Status()> change) {
   if (sink_ == nullptr) return change();
   auto recorder = ChangeRecorder::start(db_);
-  if (!recorder.ok()) return of_file(recorder.status());
-  if (absl::Status status = change(); !status.ok()) return of_file(std::move(status));
+  if (!recorder.ok()) return copy_error(recorder.status());
+  if (absl::Status status = change(); !status.ok()) return copy_error(std::move(status));
   const auto changes = recorder->changes();
-  return changes.ok() ? sink_->store(*changes) : of_file(changes.status());
+  return changes.ok() ? sink_->store(*changes) : copy_error(changes.status());
 }
 
 absl::Status SqliteStorage::transact(absl::FunctionRef<absl::Status()> change) {
-  absl::Status status = of_file(db_.run("BEGIN IMMEDIATE"));
+  absl::Status status = copy_error(db_.run("BEGIN IMMEDIATE"));
   if (!status.ok()) return status;
   status = write_recorded(change);
-  if (status.ok()) status = of_file(db_.run("COMMIT"));
+  if (status.ok()) status = copy_error(db_.run("COMMIT"));
   // Best effort: after some errors SQLite has already rolled back.
   if (!status.ok()) db_.run("ROLLBACK").IgnoreError();
   return status;

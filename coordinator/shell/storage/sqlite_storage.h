@@ -4,7 +4,7 @@
 //   exits(job INTEGER, attempt INTEGER, position INTEGER, record TEXT)
 //                                                  record: see job_record.h
 //   request_ids(request_id TEXT PRIMARY KEY, job INTEGER)
-//   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id, last_job_id
+//   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id, last_job_id, left_at_epoch
 //   incidents(id INTEGER PRIMARY KEY, job INTEGER, summary BLOB, record BLOB)
 //                                                  muster.v1.Incident, shortened and complete
 //   nodes(name TEXT PRIMARY KEY, record TEXT)      record: see node_record.h

@@ -6,9 +6,12 @@
 #include <system_error>
 #include <utility>
 
+#include <absl/functional/function_ref.h>
 #include <absl/strings/str_cat.h>
 
 #include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "coordinator/shell/storage/meta_table.h"
 #include "coordinator/shell/storage/sqlite_database.h"
 
 namespace muster::coordinator {
@@ -28,18 +31,22 @@ absl::Status rename_file(const std::string& from, const std::string& to) {
   return file_status(errno, absl::StrCat("renaming ", from, " to ", to));
 }
 
-// Moves the content of the write-ahead log into the file. A coordinator that was killed leaves one,
-// and it belongs to the file's name.
-absl::Status empty_log(const std::string& path) {
+std::string log_of(const std::string& path) { return path + "-wal"; }
+
+// Calls `use` with the database, and moves the content of its write-ahead log into the file: a
+// coordinator that was killed leaves one, and it belongs to the file's name.
+absl::Status use_and_empty_log(const std::string& path,
+                               absl::FunctionRef<absl::Status(SqliteDatabase& db)> use) {
   {
     auto db = SqliteDatabase::open(path);
-    if (!db.ok()) return db.status();
-    if (const auto version = db->one_number("PRAGMA user_version"); !version.ok())
-      return version.status();
+    absl::Status status = db.status();
+    if (status.ok()) status = db->one_number("PRAGMA user_version").status();
+    if (status.ok()) status = use(*db);
+    if (!status.ok()) return status;
     db->empty_log();
   }
   std::error_code error;
-  const std::string log = path + "-wal";
+  const std::string log = log_of(path);
   if (!exists(log) || std::filesystem::file_size(log, error) == 0) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(log, " could not be emptied: end all programs that use ", path));
@@ -73,14 +80,21 @@ absl::Status check_state_files(const std::string& state_dir, bool has_etcd) {
                      "with --move-state-to-etcd, or move the file away if it is not needed"));
   }
   if (has_etcd) return absl::OkStatus();
+  const std::string mirror = mirror_file(state_dir);
+  if (const std::string log = log_of(mirror); exists(log) && !exists(mirror)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(log, " has a part of the state, and ", mirror,
+                     ", to which it belongs, was renamed: rename it back, and run this coordinator "
+                     "once with --leave-etcd"));
+  }
   const std::string file = earlier_state_in_etcd(state_dir);
-  if (file.empty()) return absl::OkStatus();
+  // After a state has left etcd, the one that was moved there earlier is of no concern.
+  const bool has_left = exists(own_state_file(state_dir)) && file != mirror;
+  if (file.empty() || has_left) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       file,
       ": the state of this coordinator is in etcd, and this copy may be old: start with --etcd. To "
-      "leave etcd, stop all coordinators, rename ",
-      mirror_file("STATE_DIR"), " of the last leader to muster.db, and move ",
-      moved_file("STATE_DIR"), " away"));
+      "leave etcd, stop all coordinators, and run the last leader once with --leave-etcd"));
 }
 
 StateMove::StateMove(std::string from, std::string file, bool continues)
@@ -98,12 +112,38 @@ absl::StatusOr<StateMove> StateMove::begin(const std::string& state_dir) {
         absl::StrCat(file, " is a state that was moved to etcd earlier, and ", from,
                      " is another one: move the one away that is not needed"));
   }
-  absl::Status status = empty_log(from);
+  absl::Status status = use_and_empty_log(from, [](SqliteDatabase&) { return absl::OkStatus(); });
   if (status.ok()) status = rename_file(from, file);
   if (!status.ok()) return status;
   return StateMove(from, file, /*continues=*/false);
 }
 
 absl::Status StateMove::revert() const { return rename_file(file_, from_); }
+
+absl::StatusOr<Epoch> leave_etcd(const std::string& state_dir) {
+  const std::string from = mirror_file(state_dir);
+  const std::string to = own_state_file(state_dir);
+  if (!exists(from)) {
+    return absl::NotFoundError(absl::StrCat(
+        "no such file: ", from, ": this coordinator has not led with etcd, or has left it"));
+  }
+  if (exists(to)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(to, " is a state already: move it away if ", from, " is to replace it"));
+  }
+  absl::StatusOr<Epoch> epoch = Epoch(0);
+  const auto mark = [&](SqliteDatabase& db) -> absl::Status {
+    const auto found = db.one_text("PRAGMA quick_check(1)");
+    if (!found.ok()) return found.status();
+    if (*found != "ok") return absl::DataLossError(absl::StrCat(from, " is damaged: ", *found));
+    epoch = mark_as_left(db);
+    return epoch.status();
+  };
+  absl::Status status = use_and_empty_log(from, mark);
+  if (status.ok()) status = sync_path(from);  // as a copy it was not synced
+  if (status.ok()) status = rename_file(from, to);
+  if (!status.ok()) return status;
+  return epoch;
+}
 
 }  // namespace muster::coordinator

@@ -7,6 +7,8 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include "common/job/ids.h"
+
 namespace muster::coordinator {
 
 std::string own_state_file(const std::string& state_dir);
@@ -14,7 +16,7 @@ std::string mirror_file(const std::string& state_dir);
 // Returns the one of these files that exists; own_state_file() if there is none.
 std::string present_file(const std::string& state_dir);
 // Returns a file with a state that is or was in etcd: the copy, or the state that a StateMove has
-// moved. Empty: there is none, so that this machine knows of no state in etcd.
+// moved. Empty: there is none.
 std::string earlier_state_in_etcd(const std::string& state_dir);
 
 // Returns FailedPrecondition if the directory has a file of the other kind of coordinator: a copy
@@ -45,5 +47,11 @@ class StateMove {
   std::string file_;
   bool continues_ = false;
 };
+
+// Makes the copy of etcd's state the state of a coordinator without etcd, with the part that is in
+// its write-ahead log, and returns the epoch of its leader. Returns NotFound if there is no copy,
+// FailedPrecondition if there is a state without etcd already, DataLoss if the copy is damaged.
+// Requires that no process uses the files.
+absl::StatusOr<Epoch> leave_etcd(const std::string& state_dir);
 
 }  // namespace muster::coordinator

@@ -115,3 +115,59 @@ persistentVolumeClaim: {claimName: {{ include "muster.fullname" . }}-storage}
 {{- if (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml).switchesFromNode -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* The flags of a coordinator. */ -}}
+{{- define "muster.coordinatorArgs" -}}
+{{- $c := .Values.coordinator -}}
+{{- $etcd := $c.etcd | default dict -}}
+- --listen=0.0.0.0:7070
+- --http=0.0.0.0:7071
+- --state-dir=/var/lib/muster/state
+- --worker-lease-ms={{ int $c.workerLeaseMs }}
+- --heartbeat-interval-ms={{ int $c.heartbeatIntervalMs }}
+- --log-level={{ $c.logLevel }}
+- --log-format={{ $c.logFormat }}
+{{- if ne (include "muster.tlsMode" .) "off" }}
+- --trusted-network
+- --tls-cert=/etc/muster/tls/tls.crt
+- --tls-key=/etc/muster/tls/tls.key
+- --token-dir=/etc/muster/tokens
+{{- else }}
+- --insecure
+{{- end }}
+{{- with $etcd.endpoints }}
+- --etcd={{ join "," . }}
+- --etcd-prefix={{ $etcd.prefix | default (printf "/%s/%s" $.Release.Namespace $.Release.Name) }}
+- --advertise=$(POD_NAME).{{ include "muster.coordinator" $ }}-pods:7070
+{{- end }}
+{{- if $etcd.secretName }}
+- --etcd-ca=/etc/muster/etcd/ca.crt
+- --etcd-cert=/etc/muster/etcd/tls.crt
+- --etcd-key=/etc/muster/etcd/tls.key
+{{- end }}
+{{- range $c.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- /* What the containers of a coordinator have in common beside their flags. */ -}}
+{{- define "muster.coordinatorPlace" -}}
+{{- if (.Values.coordinator.etcd | default dict).endpoints }}
+env:
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- end }}
+securityContext:
+  {{- include "muster.containerSecurity" . | nindent 2 }}
+  readOnlyRootFilesystem: true
+volumeMounts:
+  - {name: state, mountPath: /var/lib/muster}
+  - {name: tmp, mountPath: /tmp}
+  {{- if ne (include "muster.tlsMode" .) "off" }}
+  - {name: tls, mountPath: /etc/muster/tls, readOnly: true}
+  - {name: tokens, mountPath: /etc/muster/tokens, readOnly: true}
+  {{- end }}
+  {{- if (.Values.coordinator.etcd | default dict).secretName }}
+  - {name: etcd, mountPath: /etc/muster/etcd, readOnly: true}
+  {{- end }}
+{{- end -}}

@@ -12,6 +12,16 @@
 {{- if and $etcd.secretName (not $etcd.endpoints) -}}
 {{- fail (printf "coordinator.etcd.secretName is %s and coordinator.etcd.endpoints is empty: name the members of etcd" $etcd.secretName) -}}
 {{- end -}}
+{{- if and $etcd.moveState (or (not $etcd.endpoints) (ne (int $v.coordinator.replicas) 1) (not $v.coordinator.persistence.enabled)) -}}
+{{- fail "coordinator.etcd.moveState is true: it needs coordinator.etcd.endpoints, one replica (others would begin without jobs), and coordinator.persistence.enabled" -}}
+{{- end -}}
+{{- if and $etcd.endpoints (not $etcd.moveState) $v.coordinator.persistence.enabled -}}
+{{- range lookup "apps/v1" "StatefulSet" .Release.Namespace (include "muster.coordinator" .) | dig "spec" "template" "spec" "containers" (list) -}}
+{{- if not (contains "--etcd=" (join " " .args)) -}}
+{{- fail "coordinator.etcd.endpoints is set, and the coordinator of this release has its jobs on its volume: upgrade first with coordinator.etcd.moveState=true and coordinator.replicas=1, which moves them to etcd" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $etcd.endpoints -}}
 {{- if and $etcd.secretName (not (hasPrefix "https://" .)) -}}
 {{- fail (printf "coordinator.etcd.endpoints has %s and coordinator.etcd.secretName is set: certificates need https://" .) -}}

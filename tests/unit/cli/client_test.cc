@@ -73,9 +73,14 @@ class FakeCoordinator : public v1::Muster::Service {
     return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the coordinator is overloaded"};
   }
 
-  // Blocks until the call is cancelled.
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::Job* job) override {
+    job->set_state(v1::CANCELLED);
+    return grpc::Status::OK;
+  }
+  // Blocks until the call is cancelled, unless the job is.
   grpc::Status CancelJob(grpc::ServerContext* context, const v1::CancelJobRequest*,
                          v1::CancelJobResponse*) override {
+    if (has_cancelled) return {grpc::StatusCode::FAILED_PRECONDITION, "the job has ended"};
     {
       const std::lock_guard lock(mutex_);
       is_called = true;
@@ -94,6 +99,7 @@ class FakeCoordinator : public v1::Muster::Service {
 
   std::vector<std::string> request_ids;
   bool is_called = false;
+  bool has_cancelled = false;
   int overloaded = 0;
   int reads = 0;
   std::string hint = "1";  // milliseconds
@@ -252,6 +258,24 @@ TEST(Client, ACallGoesToTheCoordinatorThatLeads) {
   EXPECT_TRUE(client.list_jobs(false, false).ok());
   EXPECT_EQ(*client.address(), next.address());
   EXPECT_EQ(leader.reads + next.reads, 2);
+}
+
+// The leader has cancelled the job, and stops before it answers.
+TEST(Client, ACancellationWithALostAnswerIsRepeatedAtTheNextLeader) {
+  FakeCoordinator leader, next;
+  next.stop();
+  next.has_cancelled = true;
+  Client client({.address = absl::StrCat(leader.address(), ",", next.address())});
+  absl::StatusOr<v1::Job> job;
+  std::jthread caller([&] { job = client.cancel_job(7, false); });
+  while (!leader.was_called()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  leader.stop();
+  next.start();
+  caller.join();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->state(), v1::CANCELLED);
+  EXPECT_TRUE(absl::IsFailedPrecondition(client.cancel_job(7, false).status()))
+      << "a first call is no repetition";
 }
 
 TEST(Client, AStreamContinuesAtTheNextLeader) {

@@ -127,6 +127,7 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       event.busy_interval = milliseconds(registered.busy_interval_ms());
       event.spread = milliseconds(registered.reconnect_spread_ms());
       event.is_replicated = registered.replicated();
+      event.left_at = Epoch(registered.left_at_epoch());
       return event;
     }
     case v1::CoordinatorMessage::kSetPace: {

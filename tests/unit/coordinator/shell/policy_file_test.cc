@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <vector>
 
@@ -91,6 +92,27 @@ TEST(QueuePolicyFile, IsReadAgainWhenItChanges) {
   EXPECT_EQ(used.back(), std::chrono::hours(3));
   lock.unlock();
   EXPECT_TRUE(is_valid());
+}
+
+// The stored policy, which the loop cannot use at first, while the file is invalid.
+TEST(QueuePolicyFile, AVersionIsOfferedUntilItIsUsed) {
+  TempFolder folder;
+  const std::string path = folder.file("policy.json");
+  ASSERT_TRUE(write_file_atomically(path, "{", {}).ok());
+  const auto metrics = std::make_shared<ShellMetrics>();
+  auto first = PolicyFile::read_or(path, R"({"half_life_hours": 5})", *metrics);
+  ASSERT_TRUE(first.ok());
+  std::promise<Duration> used;
+  int calls = 0;
+  const PolicyFile file(
+      path, *std::move(first), std::chrono::milliseconds(5),
+      [&](const PolicyFile::Version& version) {
+        if (++calls < 3) return absl::UnavailableError("the disk is full");
+        used.set_value(version.policy.half_life);
+        return absl::OkStatus();
+      },
+      metrics);
+  EXPECT_EQ(used.get_future().get(), std::chrono::hours(5));
 }
 
 TEST(QueuePolicyFile, TheStoredTextServesWhileTheFileIsInvalid) {

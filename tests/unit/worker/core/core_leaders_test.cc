@@ -42,24 +42,30 @@ TEST_F(CoreTest, AnotherAddressIsTriedAtOnceWithoutBackOff) {
   EXPECT_LE(*core.next_deadline() - now, milliseconds(50)) << "the first of its kind";
 }
 
-// A coordinator that has begun without etcd, with an old copy of its state, gets no workers. One
-// with the newest copy has a higher epoch.
+// A coordinator that has begun without etcd, with an old copy of its state, gets no workers,
+// however often it starts. One with the newest copy does.
 TEST_F(CoreTest, ACoordinatorWithAnOldCopyOfEtcdsStateIsRefused) {
-  const auto connect = [&](uint64_t epoch, bool is_replicated) {
+  const auto connect = [&](uint64_t epoch, bool is_replicated, uint64_t left_at = 0) {
     while (actions_of<Connect>(step(Tick{})).empty()) now += milliseconds(10);
     step(Connected{});
-    return step(Registered{Epoch(epoch), seconds(1), StoreId(1), {}, {}, {}, is_replicated});
+    return step(Registered{
+        Epoch(epoch), seconds(1), StoreId(1), {}, {}, {}, is_replicated, Epoch(left_at)});
   };
   connect(7, true);
-  for (const uint64_t epoch : {3, 7}) {
-    step(Disconnected{});
-    const ActionList refused = connect(epoch, false);
-    ASSERT_THAT(actions_of<Disconnect>(refused), SizeIs(1));
-    EXPECT_THAT(actions_of<Disconnect>(refused)[0].reason, HasSubstr("it runs without etcd"));
-    EXPECT_FALSE(core.registered());
+  for (const uint64_t epoch : {3, 7, 8, 9}) {
+    for (const uint64_t left_at : {0, 6}) {
+      step(Disconnected{});
+      const ActionList refused = connect(epoch, false, left_at);
+      ASSERT_THAT(actions_of<Disconnect>(refused), SizeIs(1));
+      EXPECT_THAT(actions_of<Disconnect>(refused)[0].reason, HasSubstr("it runs without etcd"));
+      EXPECT_FALSE(core.registered());
+    }
   }
   step(Disconnected{});
-  connect(8, false);
+  connect(8, false, 7);
+  EXPECT_TRUE(core.registered());
+  step(Disconnected{});
+  connect(9, false, 7);
   EXPECT_TRUE(core.registered());
 }
 

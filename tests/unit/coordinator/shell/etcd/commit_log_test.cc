@@ -13,68 +13,13 @@
 #include <absl/strings/str_format.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/coordinator/shell/etcd/etcd_server.h"
+#include "tests/unit/coordinator/shell/etcd/commit_log_fixture.h"
 #include "tests/unit/coordinator/shell/etcd/lossy_link.h"
 
 namespace muster::coordinator {
 namespace {
 
 using testing::HasSubstr;
-
-// More than the operations of one transaction.
-constexpr int kKeysOfMany = 3'600;
-constexpr Duration kPoll = std::chrono::milliseconds(10);
-
-// A leader with its log, without a storage.
-struct Leader {
-  Leader(const EtcdOptions& options, Duration ttl) : term(options, ttl) {}
-
-  Term term;
-  FencedCalls calls{*term.client, *term.lease};
-  CommitLog log{calls};
-};
-
-class CommitLogTest : public EtcdTest {
- protected:
-  KeyChanges change(const std::string& key, const std::optional<std::string>& value) const {
-    return {{options().prefix + "/" + key, value}};
-  }
-  // Changes that need several transactions: each key has `letter` as its value.
-  KeyChanges large(char letter) const {
-    KeyChanges changes;
-    for (int i = 0; i < 12; ++i)
-      changes.merge(
-          change("large" + std::to_string(10 + i), std::string(kValueBytesMax / 2, letter)));
-    return changes;
-  }
-  // Returns the letter of all large keys; 0 if there are none.
-  char letter() const {
-    std::string letters;
-    for (const auto& [key, value] : keys()) {
-      if (key.rfind("large", 0) != 0) continue;
-      EXPECT_EQ(value, std::string(kValueBytesMax / 2, value[0]));
-      letters += value[0];
-    }
-    if (letters.empty()) return 0;
-    EXPECT_EQ(letters, std::string(12, letters[0])) << "a part of a commit is missing";
-    return letters[0];
-  }
-  std::string value_of(const std::string& wanted) const {
-    for (const auto& [key, value] : keys())
-      if (key == wanted) return value;
-    return "";
-  }
-  bool has_stage() const {
-    for (const auto& [key, value] : keys())
-      if (key.rfind("stage/", 0) == 0) return true;
-    return false;
-  }
-  uint64_t number() const {
-    etcd_state::StoredCommit commit;
-    EXPECT_TRUE(commit.ParseFromString(value_of("commit")));
-    return commit.number();
-  }
-};
 
 TEST_F(CommitLogTest, CommitsAreNumberedOverAllTerms) {
   for (uint64_t term = 0; term < 3; ++term) {
@@ -123,81 +68,6 @@ TEST_F(CommitLogTest, ALostAnswerIsFoundOut) {
     EXPECT_TRUE(link.has_lost());
     EXPECT_EQ(number(), static_cast<uint64_t>(round)) << "stored once";
   }
-}
-
-// Reaches etcd by two links, as if it had two members.
-class TwoLinks {
- public:
-  EtcdOptions options(EtcdOptions own) const {
-    own.endpoints = first.endpoint() + "," + second.endpoint();
-    return own;
-  }
-
-  LossyLink first{EtcdServer::shared().port()};
-  LossyLink second{EtcdServer::shared().port()};
-};
-
-// So many small changes that a commit is staged, whose second part fits into one packet.
-KeyChanges many(const EtcdOptions& options, const std::string& value) {
-  KeyChanges changes;
-  for (int i = 0; i < kKeysOfMany; ++i)
-    changes[absl::StrFormat("%s/many%04d", options.prefix, i)] = value;
-  return changes;
-}
-
-// The move of a part stalls in one member, is repeated at the other one, and is executed again
-// after another commit has changed the row.
-TEST_F(CommitLogTest, ALateMoveChangesNothing) {
-  TwoLinks links;
-  Leader leader(links.options(options()), kLong);
-  ASSERT_TRUE(leader.log.recover().ok());
-  // The last key is in the second part, which is sent to the stage first.
-  const std::string last = absl::StrFormat("many%04d", kKeysOfMany - 1);
-  links.first.hold(last, 2);
-  absl::Status status = leader.log.commit(many(options(), "old"));
-  ASSERT_TRUE(status.ok()) << status;
-  ASSERT_TRUE(links.first.is_holding());
-  EXPECT_EQ(value_of(last), "old") << "the other member has executed it";
-  status = leader.log.commit(change(last, "new"));
-  ASSERT_TRUE(status.ok()) << status;
-  links.first.release();
-  EXPECT_EQ(value_of(last), "new");
-  EXPECT_FALSE(has_stage());
-  ASSERT_TRUE(leader.log.commit(change("a", "1")).ok());
-  EXPECT_EQ(number(), 3U);
-}
-
-// The deletion of a commit's stage stalls, and is executed again while the next one is staged.
-TEST_F(CommitLogTest, ALateDeletionOfAStageLosesNothing) {
-  TwoLinks links;
-  Leader leader(links.options(options()), kLong);
-  ASSERT_TRUE(leader.log.recover().ok());
-  links.first.hold("/stage/\x12");  // the begin of a range
-  ASSERT_TRUE(leader.log.commit(many(options(), "old")).ok());
-  ASSERT_TRUE(links.first.is_holding());
-  EXPECT_FALSE(has_stage());
-  links.second.hold("/commit\x12");  // the transaction that makes the next commit valid
-  auto commit =
-      std::async(std::launch::async, [&] { return leader.log.commit(many(options(), "new")); });
-  while (!links.second.is_holding()) std::this_thread::sleep_for(kPoll);
-  links.first.release();
-  const absl::Status status = commit.get();
-  ASSERT_TRUE(status.ok()) << status;
-  size_t count = 0;
-  for (const auto& [key, value] : keys()) count += key.rfind("many", 0) == 0 && value == "new";
-  EXPECT_EQ(count, size_t{kKeysOfMany});
-  EXPECT_FALSE(has_stage());
-}
-
-// A staged part arrives again after its commit.
-TEST_F(CommitLogTest, ALateStageIsRefused) {
-  TwoLinks links;
-  Leader leader(links.options(options()), kLong);
-  ASSERT_TRUE(leader.log.recover().ok());
-  links.first.hold(absl::StrFormat("many%04d", kKeysOfMany - 1));
-  ASSERT_TRUE(leader.log.commit(many(options(), "old")).ok());
-  links.first.release();
-  EXPECT_FALSE(has_stage());
 }
 
 TEST_F(CommitLogTest, AMissingPartIsDataLoss) {

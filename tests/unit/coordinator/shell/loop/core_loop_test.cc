@@ -129,7 +129,7 @@ TEST_F(CoreLoopTest, WithAFullDiskItIsAliveButTakesNoCalls) {
   while (query().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(query().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(query().message()), testing::HasSubstr("disk"));
-  EXPECT_TRUE(loop_->is_alive(monotonic_now() + std::chrono::hours(1)));
+  EXPECT_TRUE(loop_->check_alive(monotonic_now() + std::chrono::hours(1)).ok());
   EXPECT_FALSE(loop_->load(monotonic_now()).decides);
   storage_.full = 0;
   submitter.join();
@@ -137,7 +137,8 @@ TEST_F(CoreLoopTest, WithAFullDiskItIsAliveButTakesNoCalls) {
 }
 
 TEST_F(CoreLoopTest, OnlyALoopThatIsStuckIsNotAlive) {
-  EXPECT_TRUE(loop_->is_alive(monotonic_now() + std::chrono::hours(1))) << "it waits for events";
+  EXPECT_TRUE(loop_->check_alive(monotonic_now() + std::chrono::hours(1)).ok())
+      << "it waits for events";
   // The loop may use both promises after the end of this function.
   const auto entered = std::make_shared<std::promise<void>>();
   const auto released = std::make_shared<std::promise<void>>();
@@ -148,8 +149,8 @@ TEST_F(CoreLoopTest, OnlyALoopThatIsStuckIsNotAlive) {
                   })
                   .ok());
   entered->get_future().wait();
-  EXPECT_TRUE(loop_->is_alive(monotonic_now()));
-  EXPECT_FALSE(loop_->is_alive(monotonic_now() + kStuckAfter));
+  EXPECT_TRUE(loop_->check_alive(monotonic_now()).ok());
+  EXPECT_FALSE(loop_->check_alive(monotonic_now() + kStuckAfter).ok());
   EXPECT_FALSE(loop_->load(monotonic_now() + kStuckAfter).decides);
   released->set_value();
 }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/shell/storage/sqlite_database.h"
+#include "coordinator/shell/storage/sqlite_storage.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
@@ -83,6 +84,41 @@ TEST(StateFiles, AMoveTakesTheWriteAheadLogOfAKilledCoordinator) {
   const auto move = StateMove::begin(copy.path());
   ASSERT_TRUE(move.ok()) << move.status();
   EXPECT_EQ(job_in(move->file()), 7);
+}
+
+TEST(StateFiles, ACopyLeavesEtcdWithItsWriteAheadLog) {
+  const TempFolder folder, copy;
+  EXPECT_TRUE(absl::IsNotFound(leave_etcd(folder.path()).status()));
+  {
+    auto storage = open_sqlite_storage(mirror_file(folder.path()));
+    ASSERT_TRUE(storage.ok());
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE((*storage)->begin_epoch().ok());
+    std::filesystem::copy(folder.path(), copy.path());  // as after kill -9
+  }
+  // A rename by hand would lose the log.
+  const std::string mirror = mirror_file(copy.path());
+  ASSERT_GT(std::filesystem::file_size(mirror + "-wal"), 0U);
+  std::filesystem::rename(mirror, own_state_file(copy.path()));
+  EXPECT_THAT(problem(copy, false), HasSubstr("etcd-mirror.db-wal has a part of the state"));
+  std::filesystem::rename(own_state_file(copy.path()), mirror);
+
+  std::ofstream(own_state_file(copy.path()) + ".in-etcd") << "the state before etcd";
+  std::ofstream(own_state_file(copy.path())) << "another state";
+  EXPECT_TRUE(absl::IsFailedPrecondition(leave_etcd(copy.path()).status()));
+  std::filesystem::remove(own_state_file(copy.path()));
+  EXPECT_EQ(leave_etcd(copy.path()).value(), Epoch(4));
+  EXPECT_EQ(problem(copy, false), "");
+  auto storage = open_sqlite_storage(own_state_file(copy.path()));
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  EXPECT_EQ((*storage)->load()->left_at, Epoch(4));
+  EXPECT_EQ((*storage)->begin_epoch().value(), Epoch(5));
+}
+
+TEST(StateFiles, ADamagedCopyDoesNotLeaveEtcd) {
+  const TempFolder folder;
+  std::ofstream(mirror_file(folder.path())) << std::string(8192, 'x');
+  EXPECT_FALSE(leave_etcd(folder.path()).ok());
+  EXPECT_TRUE(std::filesystem::exists(mirror_file(folder.path())));
 }
 
 TEST(StateFiles, ADamagedStateKeepsItsName) {
