@@ -62,7 +62,7 @@ Write what one step computes on given tokens, to compare with another implementa
   muster-trainer version
 
 SIGTERM and SIGUSR1 make all ranks save a checkpoint and leave (exit code 75), SIGUSR2 makes them save one and continue.
-Exit codes: 0 done, 1 failure, 2 bad input, 3 loss is not finite, 4 disk full, 5 checkpoint
+Exit codes: 0 done, 1 failure, 2 bad input, 3 loss not finite or spikes, 4 disk full, 5 checkpoint
 directory away, 75 stopped on request, 76 another rank is lost.
 )";
 

@@ -32,8 +32,7 @@ LocalPart read_part(const json& j) {
   part.info.optimizer = j.at("optimizer").get<std::string>();
   part.info.config = j.at("config");
   part.info.data = j.at("data");
-  part.info.base_hash = j.value("base_hash", "");
-  part.info.evaluation = eval_progress_of(j);
+  read_optional(j, part.info);
   part.files = j.at("files");
   return part;
 }
@@ -65,8 +64,7 @@ std::string local_part_text(const LocalPart& part) {
             {"config", part.info.config},
             {"data", part.info.data},
             {"files", part.files}};
-  if (!part.info.base_hash.empty()) j["base_hash"] = part.info.base_hash;
-  if (!part.info.evaluation.metric.empty()) j["evaluation"] = progress_json(part.info.evaluation);
+  write_optional(part.info, j);
   j["checksum"] = sum_of(j);
   return j.dump() + "\n";
 }
@@ -83,7 +81,7 @@ absl::StatusOr<LocalPart> parse_local_part(std::string_view text) {
     if (part.info.step < 0 || step_of_local_save(part.save) != part.info.step)
       return absl::DataLossError(absl::StrCat("its save is called ", part.save));
     return part;
-  } catch (const json::exception& e) {
+  } catch (const std::exception& e) {
     return absl::DataLossError(e.what());
   }
 }

@@ -253,10 +253,7 @@ Manifest read_body(const json& j) {
   manifest.info.optimizer = j.at("optimizer").get<std::string>();
   manifest.info.config = j.at("config");
   manifest.info.data = j.value("data", json());
-  manifest.info.base_hash = j.value("base_hash", "");
-  manifest.info.evaluation = eval_progress_of(j);
-  if (const auto spikes = j.find("spikes"); spikes != j.end())
-    manifest.info.spikes = spike_state_of(*spikes);
+  read_optional(j, manifest.info);
   if (j.at("block_bytes") != kBlockBytes)
     damaged("block_bytes is ", j.at("block_bytes").dump(), "; it must be ", kBlockBytes);
   ListedFiles listed = parse_file_list(j);
@@ -323,6 +320,19 @@ absl::StatusOr<std::vector<StoredFile>> parse_files(const json& files) {
   }
 }
 
+void write_optional(const CheckpointInfo& info, json& j) {
+  if (!info.base_hash.empty()) j["base_hash"] = info.base_hash;
+  if (!info.evaluation.metric.empty()) j["evaluation"] = progress_json(info.evaluation);
+  if (info.spikes != SpikeState{}) j["spikes"] = spike_json(info.spikes);
+}
+
+void read_optional(const json& j, CheckpointInfo& info) {
+  info.base_hash = j.value("base_hash", "");
+  info.evaluation = eval_progress_of(j);
+  if (const auto spikes = j.find("spikes"); spikes != j.end())
+    info.spikes = spike_state_of(*spikes);
+}
+
 std::string manifest_text(const Manifest& manifest, const std::vector<json>& others) {
   json j = files_json(manifest.files);
   for (const json& other : others) {
@@ -337,10 +347,7 @@ std::string manifest_text(const Manifest& manifest, const std::vector<json>& oth
   j["optimizer"] = manifest.info.optimizer;
   j["config"] = manifest.info.config;
   if (!manifest.info.data.is_null()) j["data"] = manifest.info.data;
-  if (!manifest.info.base_hash.empty()) j["base_hash"] = manifest.info.base_hash;
-  if (!manifest.info.evaluation.metric.empty())
-    j["evaluation"] = progress_json(manifest.info.evaluation);
-  if (manifest.info.spikes != SpikeState{}) j["spikes"] = spike_json(manifest.info.spikes);
+  write_optional(manifest.info, j);
   j["block_bytes"] = kBlockBytes;
   const std::string sum = checksum_text(checksum_of(j));
   j["checksum"] = sum;

@@ -93,6 +93,11 @@ struct Manifest {
   std::map<std::string, Kind> tensors(CheckpointPart part) const;
 };
 
+// Add the members of a checkpoint's description that not every training has, and read them. Reading
+// throws exceptions of the JSON library and std::length_error.
+void write_optional(const CheckpointInfo& info, nlohmann::json& json);
+void read_optional(const nlohmann::json& json, CheckpointInfo& info);
+
 // Returns the text of a manifest. `others` are the results of files_json() for the files of other
 // writers.
 std::string manifest_text(const Manifest& manifest, const std::vector<nlohmann::json>& others = {});

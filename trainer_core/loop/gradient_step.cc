@@ -116,6 +116,15 @@ absl::StatusOr<double> GradientStep::parameter_norm() {
   return std::sqrt(join_wide(parts));
 }
 
+double GradientStep::clipped(double norm) const {
+  const double threshold = config_.optimizer.clipping_threshold;
+  return threshold > 0 ? std::min(norm, threshold) : norm;
+}
+
+double GradientStep::common_grad_norm(const StepTail& reduced) const {
+  return clipped(std::sqrt(reduced.squares) / divisor(reduced));
+}
+
 double GradientStep::collective_wait_seconds() const {
   Duration waited = comm_times().blocked - comm_before_.blocked;
   if (StageMessages* messages = rank_model_.messages(); messages != nullptr)
@@ -135,9 +144,7 @@ StepRecord GradientStep::record(int64_t step, int64_t updates, const StepTail& r
   record.loss = reduced.loss / weight;
   record.raw_grad_norm = std::sqrt(squares_) / weight;
   // Norms above the threshold become exactly equal, so that none of them is taken for a spike.
-  const double threshold = config_.optimizer.clipping_threshold;
-  record.grad_norm =
-      threshold > 0 ? std::min(record.raw_grad_norm, threshold) : record.raw_grad_norm;
+  record.grad_norm = clipped(record.raw_grad_norm);
   if (context_.groups.mesh().ranks() > 1) record.comm = {to_seconds(comm_.busy), comm_.hidden()};
   if (StageMessages* messages = rank_model_.messages(); messages != nullptr) {
     record.pipeline = {pipeline_bubble(pipeline_shape(config_)),

@@ -41,6 +41,9 @@ class GradientStep {
   // Returns the record of the step, before which the optimizer has made `updates` updates. The
   // caller adds the times and the norm of the parameters.
   StepRecord record(int64_t step, int64_t updates, const StepTail& reduced) const;
+  // Returns the gradient norm after clipping, from the reduced sums. All ranks have the same value,
+  // while that of the record may differ in its last bit between types of CPUs.
+  double common_grad_norm(const StepTail& reduced) const;
   // Returns the time for which the computation has waited for peers since the step began: in its
   // passes, its reductions and its update.
   double collective_wait_seconds() const;
@@ -60,6 +63,7 @@ class GradientStep {
   // Returns `sum` on one of the ranks with the same shards and 0 on the others, so that a reduction
   // counts it once.
   double count_once(double sum) const;
+  double clipped(double norm) const;
 
   const TrainConfig& config_;
   const TrainContext& context_;

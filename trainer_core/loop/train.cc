@@ -20,6 +20,11 @@
 #include "trainer_core/startup/remote_inputs.h"
 
 namespace muster::trainer {
+namespace {
+
+constexpr char kSavedAfterSpike[] = "the requested checkpoint is saved once the spike is over";
+
+}  // namespace
 
 Trainer::Trainer(const TrainConfig& config, const TrainContext& context)
     : config_(config),
@@ -87,6 +92,7 @@ absl::Status Trainer::open_files(TrainingData& data) {
 absl::Status Trainer::load_parameters() {
   if (auto status = restore(RestoreFrom::kAnywhere); !status.ok()) return status;
   position_ = restored_samples_;
+  guard_.resume(restored_spikes_, completed_);
   const bool is_done = at_end() && config_.steps > 0 && !misses_one();
   if (is_done) report_.nothing_to_do(completed_, ends_early());
   return absl::OkStatus();
@@ -97,12 +103,13 @@ absl::Status Trainer::restore(RestoreFrom from) {
   if (!at.ok()) return at.status();
   completed_ = at->step;
   restored_samples_ = at->samples;
+  restored_spikes_ = {};
   if (config_.enable_checkpointing) {
     const auto text =
         broadcast_text(context_.groups.world(),
                        leader() ? spike_json(checkpoints_.spikes()).dump() : "", 0, "spikes");
     if (!text.ok()) return text.status();
-    guard_.resume(spike_state_of(nlohmann::json::parse(*text)));
+    restored_spikes_ = spike_state_of(nlohmann::json::parse(*text));
   }
   return evaluation_ ? evaluation_->resume(checkpoints_.evaluation()) : absl::OkStatus();
 }
@@ -121,7 +128,8 @@ ExitCode Trainer::run_step(int64_t step) {
     return reject_not_finite(record, *reduced, !std::isfinite(local.loss), stop);
   if (!leaving_.begin_commit()) return ExitCode::kPreempted;
   checkpoints_.apply_votes(*reduced);
-  const StepDecision decision = guard_.on_finite(record.loss, record.grad_norm);
+  const StepDecision decision =
+      guard_.on_finite(record.loss, gradients_->common_grad_norm(*reduced));
   if (decision.spike && leader())
     context_.err << spike_line(record, position_, next_position() - 1, decision) << std::endl;
   const bool updates = decision.action == StepAction::kApply;
@@ -178,7 +186,13 @@ ExitCode Trainer::after_step(int64_t step, bool stop) {
 absl::Status Trainer::save_if_due(bool last, bool stop) {
   const std::lock_guard lock(mutex_);
   bool due = checkpoints_.is_due(completed_, last) || (last && stop);
-  if (due && !last && guard_.in_spike()) {
+  // Spikes that come again and again delay a checkpoint for at most one period.
+  const bool is_period = completed_ % config_.checkpoint_period == 0;
+  const bool waits =
+      guard_.in_spike() || (guard_.near_spike() && !(checkpoints_.is_deferred() && is_period));
+  if (due && !last && waits) {
+    if (leader() && checkpoints_.is_requested() && !checkpoints_.is_deferred())
+      context_.err << kSavedAfterSpike << std::endl;
     checkpoints_.defer(completed_);
     due = false;
   }
@@ -226,9 +240,12 @@ ExitCode Trainer::reject_step(int64_t step, StepAction action, bool stop) {
     return await_other_exit(absl::InternalError("its loss or gradient is not finite or a spike"));
   }
   position_ = next_position();
-  ++skipped_;
   if (action == StepAction::kRollback) {
-    if (auto status = roll_back(step); !status.ok()) return leave_broken("rollback", status);
+    const auto may_continue = roll_back(step);
+    if (!may_continue.ok()) return leave_broken("rollback", may_continue.status());
+    if (!*may_continue) return reject_step(step, StepAction::kAbort, stop);
+  } else {
+    ++skipped_;
   }
   restart_clock();
   const bool misses = misses_one();
@@ -238,15 +255,24 @@ ExitCode Trainer::reject_step(int64_t step, StepAction action, bool stop) {
   return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
 }
 
-absl::Status Trainer::roll_back(int64_t failed_step) {
+absl::StatusOr<bool> Trainer::roll_back(int64_t failed_step) {
   if (auto status = restore(RestoreFrom::kSharedStorage); !status.ok()) return status;
+  skipped_ += static_cast<int64_t>((position_ - restored_samples_) / data_->samples_per_step());
+  const bool may_continue = guard_.return_to(restored_spikes_, completed_);
+  if (!may_continue && leader()) {
+    context_.err << "Aborting training: no checkpoint could be saved after that of step "
+                 << completed_ << ", to which the job has returned " << guard_.state().rollbacks
+                 << " times (max_rollbacks is " << config_.max_rollbacks << ")" << std::endl;
+  }
+  if (!may_continue) return false;
   if (leader()) {
     const std::string samples = describe_samples(config_, restored_samples_, position_);
     context_.err << rollback_line(completed_, failed_step, samples) << std::endl;
   }
   enter(Phase::kCheckpointSave);
   checkpoints_.set_spikes(guard_.state());
-  return checkpoints_.save_restored(completed_, position_);
+  if (auto status = checkpoints_.save_restored(completed_, position_); !status.ok()) return status;
+  return true;
 }
 
 ExitCode train(const TrainConfig& config, const TrainContext& context) {

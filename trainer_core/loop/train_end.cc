@@ -5,14 +5,6 @@
 #include "trainer_core/recovery/failure.h"
 
 namespace muster::trainer {
-namespace {
-
-constexpr char kSpikeNotSaved[] =
-    "no checkpoint is saved of the last steps, because they are spikes: the next start repeats the "
-    "steps after the newest checkpoint";
-
-}  // namespace
-
 void Trainer::leave(EndProcess end_process) {
   if (!leaving_.claim(By::kSignalThread)) return;
   checkpoints_.hurry();  // the loop may hold the mutex while it waits for a save
@@ -107,7 +99,11 @@ absl::StatusOr<bool> Trainer::join_writers(bool wants_save) {
 absl::Status Trainer::save_completed(const absl::Status& together) {
   if (guard_.in_spike()) {
     checkpoints_.finish();
-    if (leader()) context_.err << kSpikeNotSaved << std::endl;
+    if (leader()) {
+      context_.err << "no checkpoint is saved of the last steps, because they are spikes or not "
+                      "finite: the next start begins with step "
+                   << checkpoints_.newest_step().value_or(0) << std::endl;
+    }
     return absl::OkStatus();
   }
   const bool possible = together.ok() || checkpoints_.has_saved(completed_);

@@ -92,7 +92,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   local_step_ = 0;
   evaluation_ = {};
   spikes_ = {};
-  best_is_due_ = false;
+  best_is_due_ = is_deferred_ = has_other_data_ = false;
   if (!config_.enable_checkpointing) return std::nullopt;
   // Waits for the save in flight and counts a failure: if a full disk makes all saves fail,
   // rollbacks would otherwise return to the same checkpoint forever.
@@ -106,7 +106,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
     auto local = restore_local();
     if (local.ok() && local->has_value()) {
       evaluation_ = (*local)->evaluation;
-      spikes_ = (*local)->spikes;
+      set_restored_spikes((*local)->spikes);
     }
     if (!local.ok() || local->has_value()) return local;
   }
@@ -129,15 +129,22 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
     context_.page.set_checkpoint_step(saved_step_);
     local_step_ = saved_step_;
     evaluation_ = (*newest)->evaluation;
-    spikes_ = (*newest)->spikes;
+    set_restored_spikes((*newest)->spikes);
   }
   return newest;
 }
 
-absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
+// Other data may have another level of the loss.
+void Checkpointing::set_restored_spikes(const SpikeState& spikes) {
+  spikes_ = spikes;
+  if (has_other_data_) spikes_ = {.skipped_updates = spikes.skipped_updates};
+}
+
+absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) {
   if (auto status = judge_base(config_, base_hash_, checkpoint); !status.ok()) return status;
   const auto note = judge_data_order(config_, checkpoint, data_);
-  if (note.ok() && !note->empty()) context_.out << *note << std::endl;
+  has_other_data_ = note.ok() && !note->empty();
+  if (has_other_data_) context_.out << *note << std::endl;
   return note.status();
 }
 
@@ -161,7 +168,7 @@ void Checkpointing::apply_votes(const StepTail& votes) {
 }
 
 bool Checkpointing::checkpoint_is_due(int64_t step) const {
-  return requested_ || best_is_due_ || step % config_.checkpoint_period == 0;
+  return requested_ || is_deferred_ || best_is_due_ || step % config_.checkpoint_period == 0;
 }
 
 bool Checkpointing::is_due(int64_t step, bool last) const {
@@ -198,7 +205,7 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
     requested_ = true;
     return absl::OkStatus();
   }
-  requested_ = best_is_due_ = false;
+  requested_ = is_deferred_ = best_is_due_ = false;
   local_step_ = step;
   // Waits first, because the result of the earlier save determines on all writers whether there is
   // state to save.

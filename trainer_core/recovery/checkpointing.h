@@ -102,8 +102,16 @@ class Checkpointing {
   // Saves the state after `step` completed steps and `samples` consumed samples: a checkpoint if it
   // is due, otherwise a local checkpoint. An error must end the job.
   absl::Status save(int64_t step, uint64_t samples);
-  // Saves the checkpoint that is due after `step` completed steps at a later call of save().
-  void defer(int64_t step) { requested_ = requested_ || checkpoint_is_due(step); }
+  // Saves the checkpoint that is due after `step` completed steps, if one is, at a later call of
+  // save(), unless restore() comes first.
+  void defer(int64_t step) { is_deferred_ = checkpoint_is_due(step); }
+  bool is_deferred() const { return is_deferred_; }
+  // Returns whether a checkpoint was requested that is not saved yet.
+  bool is_requested() const { return requested_; }
+  // Returns the step of the newest checkpoint; nullopt if there is none.
+  std::optional<int64_t> newest_step() const {
+    return saved_step_ < 0 ? std::nullopt : std::optional(saved_step_);
+  }
   // Saves the state to which restore() has returned, with `samples` consumed samples, and blocks
   // until the save has ended. So a restart does not read the samples before these again. A failure
   // is handled as that of save(). An error must end the job.
@@ -168,11 +176,12 @@ class Checkpointing {
   absl::Status open_local();
   absl::Status save_locally(int64_t step, uint64_t samples);
   absl::StatusOr<std::optional<RestoredAt>> restore_local();
-  absl::Status judge_local(const CheckpointInfo& found) const;
+  absl::Status judge_local(const CheckpointInfo& found);
   absl::Status report_local(const SaveOutcome& outcome);
   // Returns whether neither a checkpoint nor the save in flight has the state after `step` steps.
   bool needs_save(int64_t step) const;
-  absl::Status judge(const CheckpointInfo& checkpoint) const;
+  void set_restored_spikes(const SpikeState& spikes);
+  absl::Status judge(const CheckpointInfo& checkpoint);
   CheckpointInfo info(int64_t step, uint64_t samples) const;
   std::optional<SaveOutcome> wait_for_saver();
   SaveOutcome save_now(int64_t step, uint64_t samples);
@@ -187,7 +196,8 @@ class Checkpointing {
   bool has_reference_ = false;
   EvalProgress evaluation_;
   SpikeState spikes_;
-  bool best_is_due_ = false;  // the state of the best evaluation is not saved yet
+  bool has_other_data_ = false;  // the restored checkpoint has another data order
+  bool best_is_due_ = false;     // the state of the best evaluation is not saved yet
   RankModel* rank_model_ = nullptr;
   std::optional<GroupPeers> peers_;  // group of the writers; nullopt: there is only one
   // Set on writers with async_checkpointing, and on all ranks with local checkpoints.
@@ -201,9 +211,10 @@ class Checkpointing {
 
   // The thread that entered the phase of the save waits for it. Set by that thread.
   std::atomic<bool> waits_for_save_ = false;
-  bool requested_ = false;   // a checkpoint was requested
-  bool copying_ = false;     // the newest save may still be copying the state
-  int64_t saved_step_ = -1;  // step of the newest checkpoint, or of the one in flight
+  bool requested_ = false;    // a checkpoint was requested
+  bool is_deferred_ = false;  // a checkpoint was due that is not saved yet
+  bool copying_ = false;      // the newest save may still be copying the state
+  int64_t saved_step_ = -1;   // step of the newest checkpoint, or of the one in flight
   int failures_in_a_row_ = 0;
   Duration stall_{};          // since the last take_stall()
   Duration stall_of_save_{};  // stall of the newest save

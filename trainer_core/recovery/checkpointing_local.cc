@@ -76,7 +76,7 @@ absl::Status Checkpointing::report_local(const SaveOutcome& outcome) {
 
 // Checks that a local checkpoint, which is known to belong to this job, has the config and the data
 // order of this run.
-absl::Status Checkpointing::judge_local(const CheckpointInfo& found) const {
+absl::Status Checkpointing::judge_local(const CheckpointInfo& found) {
   for (const auto& [key, mine] :
        {std::pair("run_name", config_.run_name),
         std::pair("checkpoint_directory", config_.checkpoint_directory)}) {

@@ -44,6 +44,7 @@ StepDecision StepGuard::on_finite(double loss, double grad_norm) {
   }
   if (!is_spike) {
     spikes_in_a_row_ = 0;
+    if (calm_steps_left_ > 0) --calm_steps_left_;
     return {};
   }
   StepDecision decision = on_spike();
@@ -52,7 +53,7 @@ StepDecision StepGuard::on_finite(double loss, double grad_norm) {
 }
 
 StepDecision StepGuard::on_spike() {
-  if (counts_enough()) return roll_back(row_text());
+  if (count_spike()) return roll_back(row_text());
   StepDecision decision{StepAction::kApply, "its update is applied"};
   if (spikes_.skip_step) {
     ++state_.skipped_updates;
@@ -70,7 +71,7 @@ StepDecision StepGuard::on_not_finite() {
     case NotFinitePolicy::kAbort:
       return {StepAction::kAbort, "not_finite_policy is abort"};
     case NotFinitePolicy::kSkip: {
-      if (counts_enough()) return roll_back(row_text());
+      if (count_spike()) return roll_back(row_text());
       if (skips_in_a_row_ == kSkipsInARowMax) {
         const std::string reached =
             absl::StrCat("the ", kSkipsInARowMax, " batches before it were skipped, too");
@@ -88,8 +89,10 @@ StepDecision StepGuard::on_not_finite() {
   return {StepAction::kAbort, ""};
 }
 
-bool StepGuard::counts_enough() {
-  return spikes_.rollback_after > 0 && ++spikes_in_a_row_ >= spikes_.rollback_after;
+bool StepGuard::count_spike() {
+  if (spikes_.rollback_after == 0) return false;
+  calm_steps_left_ = spikes_.rollback_after;
+  return ++spikes_in_a_row_ >= spikes_.rollback_after;
 }
 
 std::string StepGuard::row_text() const {
@@ -98,21 +101,32 @@ std::string StepGuard::row_text() const {
 
 StepDecision StepGuard::roll_back(const std::string& why) {
   const std::string begin = why.empty() ? "" : why + ": ";
-  if (state_.rollbacks >= max_rollbacks_) {
+  const int32_t before = may_have_newer_ ? 0 : state_.rollbacks;
+  if (before >= max_rollbacks_) {
     return {StepAction::kAbort,
             absl::StrCat(begin, "the job has returned to this checkpoint ",
-                         counted(static_cast<uint64_t>(state_.rollbacks), "time"),
-                         " already (max_rollbacks)")};
+                         counted(static_cast<uint64_t>(before), "time"),
+                         " already (max_rollbacks); lower the learning rate, raise max_rollbacks, "
+                         "or remove the newest checkpoints to begin earlier")};
   }
-  ++state_.rollbacks;
-  return {StepAction::kRollback, absl::StrCat(begin, "back to the newest checkpoint, number ",
-                                              state_.rollbacks, " of at most ", max_rollbacks_)};
+  return {StepAction::kRollback, absl::StrCat(begin, "back to the newest checkpoint, rollback ",
+                                              before + 1, " of at most ", max_rollbacks_)};
 }
 
-void StepGuard::resume(const SpikeState& restored) {
-  const int32_t rollbacks = std::max(state_.rollbacks, restored.rollbacks);
+bool StepGuard::return_to(const SpikeState& restored, int64_t step) {
+  resume(restored, step);
+  state_.rollbacks_to = step;
+  return ++state_.rollbacks <= max_rollbacks_;
+}
+
+void StepGuard::resume(const SpikeState& restored, int64_t step) {
+  int32_t rollbacks = restored.rollbacks_to == step ? restored.rollbacks : 0;
+  if (state_.rollbacks_to == step) rollbacks = std::max(rollbacks, state_.rollbacks);
   state_ = restored;
   state_.rollbacks = rollbacks;
+  state_.rollbacks_to = rollbacks > 0 ? step : -1;
+  may_have_newer_ = false;
+  calm_steps_left_ = 0;
   if (!spikes_.detects()) {
     state_.losses.clear();
     state_.grad_norms.clear();

@@ -83,17 +83,23 @@ class StepGuard {
   // Returns the decision about a step with these finite values, and counts it. `grad_norm` is the
   // norm after clipping.
   StepDecision on_finite(double loss, double grad_norm);
-  // Called before a checkpoint in shared storage is saved, except after a rollback.
-  void on_checkpoint() { state_.rollbacks = 0; }
+  // Called before a checkpoint in shared storage is saved, except after a rollback. The save may
+  // fail.
+  void on_checkpoint() { may_have_newer_ = true; }
 
   // Returns whether the steps since the newest one within the bounds may end in a rollback. Their
   // states must not be saved, except after the last step.
   bool in_spike() const { return spikes_in_a_row_ > 0; }
+  // Returns whether a spike may continue, because there were fewer than rollback_after_spikes steps
+  // within the bounds since its last one.
+  bool near_spike() const { return in_spike() || calm_steps_left_ > 0; }
   // Returns the state that checkpoints store.
   const SpikeState& state() const { return state_; }
-  // Continues with the state of a checkpoint, at the start or after a rollback, which remains
-  // counted.
-  void resume(const SpikeState& restored);
+  // Continues with the state of the checkpoint of `step`.
+  void resume(const SpikeState& restored, int64_t step);
+  // The same after a rollback, which is counted. Returns false if there were too many to this
+  // checkpoint: the job must end. This happens only if a newer checkpoint could not be saved.
+  bool return_to(const SpikeState& restored, int64_t step);
 
  private:
   // Returns the bounds of the next step; nullopt while too few steps are known.
@@ -101,7 +107,7 @@ class StepGuard {
   StepDecision on_spike();
   // Counts a spike or, with not_finite_policy=skip, a step that is not finite. Returns whether
   // there are enough of them in a row for a rollback.
-  bool counts_enough();
+  bool count_spike();
   // Returns "number 3 in a row".
   std::string row_text() const;
   // Returns the rollback, or the end of the job if there were too many. `why` precedes the reason.
@@ -114,7 +120,9 @@ class StepGuard {
   int max_rollbacks_;
   SpikeState state_;
   int skips_in_a_row_ = 0;
-  int spikes_in_a_row_ = 0;  // always 0 without rollback_after_spikes
+  int spikes_in_a_row_ = 0;      // always 0 without rollback_after_spikes
+  int calm_steps_left_ = 0;      // the same
+  bool may_have_newer_ = false;  // a checkpoint was saved since the last rollback, if none failed
 };
 
 // Returns the line of rank 0 about a step that is not finite, whose batch has the global samples

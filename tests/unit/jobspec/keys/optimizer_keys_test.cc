@@ -213,6 +213,13 @@ TEST_F(OptimizerKeys, Spikes) {
             NotFinitePolicy::kAbort);
   EXPECT_EQ(train_of({"rollback_after_spikes=3", "abort_on_nan_loss=False"}).not_finite_policy,
             NotFinitePolicy::kSkip);
+  EXPECT_EQ(train_of({"rollback_after_spikes=3", "abort_on_nan_loss=True"}).not_finite_policy,
+            NotFinitePolicy::kAbort);
+  EXPECT_THAT(warnings_of({"skip_step_interval=64", "max_rollbacks=2"}),
+              AllOf(Contains(HasSubstr("skip_step_interval has no effect: neither")),
+                    Contains(HasSubstr("max_rollbacks has no effect: neither"))));
+  EXPECT_THAT(warnings_of({"skip_step_on_spikes=True", "skip_step_interval=64"}),
+              Not(Contains(HasSubstr("no effect"))));
   EXPECT_THAT(warnings_of({"rollback_after_spikes=3"}),
               Contains(AllOf(HasSubstr("rollback_after_spikes is 3"),
                              HasSubstr("dataset_type is synthetic"))));

@@ -198,7 +198,7 @@ TEST_P(PassOver, RollbackReturnsAndContinuesAfterTheBatch) {
       newest == rare.batch ? "no step is undone"
                            : absl::StrCat("steps ", newest, " to ", rare.batch - 1, " are undone");
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("back to the newest checkpoint, number 1 of at most 4"),
+              AllOf(HasSubstr("back to the newest checkpoint, rollback 1 of at most 4"),
                     HasSubstr(absl::StrCat("rollback: resuming with step ", newest, "; ", undone,
                                            ", and global samples ", 2 * newest, " to ",
                                            2 * rare.batch + 1, " are not trained on again"))));
@@ -221,7 +221,7 @@ TEST_P(PassOver, RollbackWithoutACheckpointStartsFromTheBeginning) {
   const RunResult result = run(job);
   EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite));
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("number 4 of at most 4"),
+              AllOf(HasSubstr("rollback 4 of at most 4"),
                     HasSubstr("the job has returned to this checkpoint 4 times already")));
   // Every attempt computes the same first step from the same parameters.
   const auto rollbacks = static_cast<size_t>(job.max_rollbacks);

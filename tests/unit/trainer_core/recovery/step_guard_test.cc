@@ -49,12 +49,15 @@ TEST(StepGuard, RollbacksAreBoundedByCheckpoint) {
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < most; ++i) {
       EXPECT_EQ(guard.on_not_finite().action, StepAction::kRollback);
-      guard.resume({});       // the checkpoint was saved before the first rollback
-      guard.on_finite(1, 1);  // steps that the next rollback undoes
+      EXPECT_TRUE(guard.return_to({}, round));  // saved before the first rollback
+      guard.on_finite(1, 1);                    // steps that the next rollback undoes
     }
     guard.on_checkpoint();
   }
-  for (int i = 0; i < most; ++i) guard.on_not_finite();
+  for (int i = 0; i < most; ++i) {
+    EXPECT_EQ(guard.on_not_finite().action, StepAction::kRollback);
+    EXPECT_TRUE(guard.return_to({}, 3));
+  }
   guard.on_finite(1, 1);
   const StepDecision last = guard.on_not_finite();
   EXPECT_EQ(last.action, StepAction::kAbort);
@@ -68,9 +71,9 @@ TEST(StepGuard, RollbacksCountAcrossRestarts) {
   config.max_rollbacks = 1;
   StepGuard first(config);
   EXPECT_EQ(first.on_not_finite().action, StepAction::kRollback);
-  first.resume({});
+  EXPECT_TRUE(first.return_to({}, 12));
   StepGuard second(config);
-  second.resume(first.state());
+  second.resume(first.state(), 12);
   const StepDecision last = second.on_not_finite();
   EXPECT_EQ(last.action, StepAction::kAbort);
   EXPECT_THAT(last.reason, HasSubstr("returned to this checkpoint 1 time already"));
@@ -202,7 +205,7 @@ TEST(SpikeSkip, ARestoredStateGivesTheSameDecisions) {
     StepGuard before(skipping(16, 3));
     held(before, {losses.begin(), losses.begin() + static_cast<std::ptrdiff_t>(cut)});
     StepGuard after(skipping(16, 3));
-    after.resume(spike_state_of(nlohmann::json::parse(spike_json(before.state()).dump())));
+    after.resume(spike_state_of(nlohmann::json::parse(spike_json(before.state()).dump())), -1);
     held(after, {losses.begin() + static_cast<std::ptrdiff_t>(cut), losses.end()});
     EXPECT_EQ(after.state(), whole.state());
   }
@@ -210,7 +213,7 @@ TEST(SpikeSkip, ARestoredStateGivesTheSameDecisions) {
 
 TEST(SpikeSkip, AStateOfALongerIntervalIsCut) {
   StepGuard guard(skipping(4));
-  guard.resume({.losses = {9, 8, 7, 6, 5, 4}, .grad_norms = {1, 2, 3, 4, 5, 6}});
+  guard.resume({.losses = {9, 8, 7, 6, 5, 4}, .grad_norms = {1, 2, 3, 4, 5, 6}}, 12);
   EXPECT_THAT(guard.state().losses, testing::ElementsAre(7, 6, 5, 4));
   EXPECT_THAT(guard.state().grad_norms, testing::ElementsAre(3, 4, 5, 6));
 }
@@ -241,9 +244,10 @@ TEST(SpikeRollback, SpikesInARowTakeTheJobBack) {
   for (int i = 1; i <= 2; ++i) EXPECT_EQ(guard.on_finite(9, 1).action, StepAction::kApply);
   const StepDecision third = guard.on_finite(9, 1);
   EXPECT_EQ(third.action, StepAction::kRollback);
-  EXPECT_THAT(third.reason,
-              HasSubstr("number 3 in a row: back to the newest checkpoint, number 1 of at most 4"));
-  guard.resume({});
+  EXPECT_THAT(
+      third.reason,
+      HasSubstr("number 3 in a row: back to the newest checkpoint, rollback 1 of at most 4"));
+  EXPECT_TRUE(guard.return_to({}, 12));
   EXPECT_FALSE(guard.in_spike());
   EXPECT_EQ(guard.state().rollbacks, 1);
 }
@@ -274,7 +278,7 @@ TEST(SpikeRollback, TooManyRollbacksEndTheJob) {
   for (int i = 0; i < 2; ++i) {
     held(guard, {1, 1.1, 1, 1.1});
     EXPECT_EQ(guard.on_finite(9, 1).action, StepAction::kRollback);
-    guard.resume(saved);
+    EXPECT_TRUE(guard.return_to(saved, 12));
   }
   held(guard, {1, 1.1, 1, 1.1});
   const StepDecision last = guard.on_finite(9, 1);
@@ -283,6 +287,40 @@ TEST(SpikeRollback, TooManyRollbacksEndTheJob) {
   EXPECT_THAT(spike_line({}, 4, 7, last),
               testing::AllOf(HasSubstr("Aborting training due to loss spikes. Step 0: loss 0 (at "),
                              HasSubstr("global samples 4 to 7: ")));
+}
+
+// The bound counts returns to one checkpoint. A save that was begun may have failed, which only the
+// next return shows.
+TEST(SpikeRollback, RollbacksCountByCheckpoint) {
+  TrainConfig config = rolling_back(1);
+  config.max_rollbacks = 1;
+  StepGuard guard(config);
+  const auto spike = [&] {
+    held(guard, {1, 1.1, 1, 1.1});
+    return guard.on_finite(9, 1).action;
+  };
+  EXPECT_EQ(spike(), StepAction::kRollback);
+  EXPECT_TRUE(guard.return_to({}, 12));
+  guard.on_checkpoint();
+  const SpikeState saved = guard.state();
+  EXPECT_EQ(spike(), StepAction::kRollback) << "the checkpoint of step 24";
+  StepGuard failed = guard;
+  EXPECT_TRUE(guard.return_to(saved, 24));
+  EXPECT_EQ(guard.state().rollbacks, 1);
+  EXPECT_EQ(spike(), StepAction::kAbort);
+  EXPECT_FALSE(failed.return_to(saved, 12)) << "the save of step 24 had failed";
+}
+
+// A diverging loss crosses its bound again and again.
+TEST(SpikeRollback, ASpikeEndsAfterAsManyStepsWithinTheBounds) {
+  StepGuard guard(rolling_back(3));
+  held(guard, {1, 1.1, 1, 1.1, 9});
+  EXPECT_TRUE(guard.near_spike());
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(guard.on_finite(1, 1).action, StepAction::kApply);
+    EXPECT_FALSE(guard.in_spike());
+    EXPECT_EQ(guard.near_spike(), i < 3);
+  }
 }
 
 TEST(SpikeRollback, SkippedBatchesThatAreNotFiniteCountInTheRow) {
