@@ -42,8 +42,11 @@ void RunningUse::add(const Job& job) {
 
 void RunningUse::reserve(const Job& job) {
   if (policy_ == nullptr || job.attempt > Attempt(0)) return;
-  for (const Party& party : parties_of(job.spec))
-    reserved_.try_emplace(party, uses_of(job.spec, has_gpus_));
+  const QuotaUses needed = uses_of(job.spec, has_gpus_);
+  for (const Party& party : parties_of(job.spec)) {
+    QuotaUses& reserved = reserved_[party];
+    for (size_t kind = 0; kind < kQuotaKinds; ++kind) reserved[kind] += needed[kind];
+  }
 }
 
 std::string RunningUse::why_waits(const Job& job) {
@@ -71,9 +74,9 @@ std::string RunningUse::why_waits(const Job& job) {
           absl::StrCat(av(kQuotaNames[kind]), "=", *most, " of ", text_of(party));
       if (needed[kind] > *most)
         return absl::StrCat("waits for a larger quota: ", limit, ", and it needs ", needed[kind]);
+      reserve(job);
       if (used + needed[kind] <= *most)
         return absl::StrCat("waits behind an earlier job for its quota: ", limit);
-      reserved_.try_emplace(party, needed);
       return absl::StrCat("waits for its quota: ", limit, " (muster shares shows its use)");
     }
   }

@@ -39,9 +39,9 @@ class RunningUse {
   void add(const Job& job);
   // Returns the reason why a waiting job must not start now; "" if there is none. Contains no
   // amounts that change while the job waits, because each new reason is stored. Called in the order
-  // of the queue: the first job of a party that waits for its quota reserves its need.
+  // of the queue: a job that waits for its quota reserves its need.
   std::string why_waits(const Job& job);
-  // Reserves the quotas of a job that waits for the nodes of others, where no earlier job does.
+  // Reserves the quotas of a job that waits for its quota, or for the nodes of others.
   void reserve(const Job& job);
   const std::map<Party, QuotaUses>& parties() const { return uses_; }
 
@@ -55,7 +55,7 @@ class RunningUse {
   bool has_gpus_;
   std::map<ArrayKey, int32_t> tasks_;
   std::map<Party, QuotaUses> uses_;
-  // The need of the first waiting job of each party.
+  // The needs of the waiting jobs of each party that were visited so far.
   std::map<Party, QuotaUses> reserved_;
 };
 
