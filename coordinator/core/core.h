@@ -162,6 +162,7 @@ class Core {
   // core_limits.cc
   void release_dependents();
   std::optional<Duration> time_left(const Job& job) const;
+  std::optional<Instant> end_by_limit(const Job& job) const;
   JobEnds ends_by_limit() const;
   void end_at_time_limits();
 

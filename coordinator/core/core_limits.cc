@@ -38,13 +38,19 @@ std::optional<Duration> Core::time_left(const Job& job) const {
   return std::chrono::seconds(job.spec.time_limit_seconds) - used;
 }
 
+// Returns the time at which the nodes of the running job are free at the latest; nullopt if it has
+// no limit.
+std::optional<Instant> Core::end_by_limit(const Job& job) const {
+  const std::optional<Duration> left = time_left(job);
+  if (!left) return std::nullopt;
+  return time_.now + std::max(*left, Duration::zero()) + kEndMargin;
+}
+
 // Returns the latest ends of the jobs that have ranks and a time limit.
 JobEnds Core::ends_by_limit() const {
   JobEnds ends;
-  for (const JobId id : attempts_.jobs()) {
-    if (const auto left = time_left(jobs_.at(id)))
-      ends.emplace(id, time_.now + std::max(*left, Duration::zero()) + kEndMargin);
-  }
+  for (const JobId id : attempts_.jobs())
+    if (const auto end = end_by_limit(jobs_.at(id))) ends.emplace(id, *end);
   return ends;
 }
 

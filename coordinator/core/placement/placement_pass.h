@@ -95,6 +95,9 @@ class PlacementPass {
   bool is_blocked() const { return blocked_; }
   // Sets the ends of running jobs. Called before a job with a time limit is placed.
   void set_ends(JobEnds ends) { ends_ = std::move(ends); }
+  // Adds the end of a job that this pass has started. It does not change the starts of claims that
+  // were computed before: on their hosts the job ends before them.
+  void add_end(JobId job, Instant end) { ends_.emplace(job, end); }
   // Returns the free workers among the nodes of a job between two attempts, to be reserved for it.
   std::vector<WorkerName> hold_own_nodes(const Job& job);
 
