@@ -255,7 +255,7 @@ TEST_F(LargeJob, AQueueWithAPolicyCostsLittle) {
   constexpr int32_t kNodes = 2'000;
   constexpr int kJobs = 10'000;
   QueuePolicy policy;
-  policy.user_defaults.max[static_cast<size_t>(QuotaKind::kRunningJobs)] = 3;
+  policy.user_defaults.max[static_cast<size_t>(QuotaKind::kRunningJobs)] = 50;
   take(QueuePolicyChanged{policy, 1});
   for (int32_t i = 0; i < kNodes; ++i) {
     WorkerRegistered worker = registration(i);
@@ -292,7 +292,8 @@ TEST_F(LargeJob, AQueueWithAPolicyCostsLittle) {
   }
   end_turn();
   ASSERT_EQ(core_.jobs().size(), size_t{kJobs});
-  EXPECT_EQ(job(kJobs).reason, kWaitsBehind);
+  EXPECT_EQ(job(3'000).reason, kWaitsBehind);
+  EXPECT_THAT(job(kJobs).reason, testing::HasSubstr("waits behind an earlier job for its quota"));
   const double before = cpu_seconds();
   constexpr int kPasses = 20;
   for (int i = 0; i < kPasses; ++i) {
