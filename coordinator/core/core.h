@@ -162,7 +162,7 @@ class Core {
   // core_limits.cc
   void release_dependents();
   std::optional<Duration> time_left(const Job& job) const;
-  std::optional<Instant> end_by_limit(const Job& job) const;
+  std::optional<Instant> latest_end(const Job& job) const;
   JobEnds ends_by_limit() const;
   void end_at_time_limits();
 
@@ -172,6 +172,7 @@ class Core {
   absl::Status check_policy(const JobSpec& spec) const;
   void charge_usage();
   void set_fair_shares(std::vector<JobQueue::Entry>& entries) const;
+  void set_place_behind(const std::vector<JobQueue::Entry>& entries, JobQueue::Entry& entry) const;
 
   // core_update.cc
   void on(const JobUpdateRequested& event);

@@ -219,7 +219,7 @@ void Core::schedule() {
     if (job.attempt == Attempt(0)) running.add(job);
     job.is_backfilled = decision.is_backfilled;
     start(job, std::move(decision.ranks));
-    if (const auto end = end_by_limit(job); end && has_ends) pass.add_end(job.id, *end);
+    if (const auto end = latest_end(job); end && has_ends) pass.add_end(job.id, *end);
     if (!decision.text.empty()) jobs_.note(job, job.reason + decision.text);
     hold_more(job);
   }

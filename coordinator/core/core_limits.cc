@@ -40,7 +40,7 @@ std::optional<Duration> Core::time_left(const Job& job) const {
 
 // Returns the time at which the nodes of the running job are free at the latest; nullopt if it has
 // no limit.
-std::optional<Instant> Core::end_by_limit(const Job& job) const {
+std::optional<Instant> Core::latest_end(const Job& job) const {
   const std::optional<Duration> left = time_left(job);
   if (!left) return std::nullopt;
   return time_.now + std::max(*left, Duration::zero()) + kEndMargin;
@@ -50,7 +50,7 @@ std::optional<Instant> Core::end_by_limit(const Job& job) const {
 JobEnds Core::ends_by_limit() const {
   JobEnds ends;
   for (const JobId id : attempts_.jobs())
-    if (const auto end = end_by_limit(jobs_.at(id))) ends.emplace(id, *end);
+    if (const auto end = latest_end(jobs_.at(id))) ends.emplace(id, *end);
   return ends;
 }
 

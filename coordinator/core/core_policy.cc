@@ -1,5 +1,6 @@
 // The queue policy: quotas, fair share and usage.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -91,9 +92,27 @@ void Core::charge_usage() {
     actions_.push_back(PersistUsage{std::move(record)});
 }
 
+// Places a backfilled job between two attempts behind the jobs of its priority that waited when it
+// started, because before them it would delay the job whose nodes it got.
+void Core::set_place_behind(const std::vector<JobQueue::Entry>& entries,
+                            JobQueue::Entry& entry) const {
+  const int64_t started = jobs_.at(entry.job).started_unix_ns;
+  const JobQueue::Entry* last = nullptr;
+  for (const JobQueue::Entry& other : entries) {
+    const Job& job = jobs_.at(other.job);
+    if (other.priority != entry.priority || job.attempt > Attempt(0) || !job.waits_for.empty() ||
+        job.submitted_unix_ns > started)
+      continue;
+    if (last == nullptr || JobQueue::precedes(*last, other)) last = &other;
+  }
+  if (last == nullptr) return;
+  entry.use_of_team = last->use_of_team;
+  entry.use_of_user = std::nextafter(last->use_of_user, std::numeric_limits<double>::infinity());
+}
+
 // Sets the usage per share of each job's team and user, by which jobs of equal priority are
-// ordered. A job between two attempts comes before those that have not started, except that a
-// backfilled one comes last: before them it would delay the job whose nodes it got.
+// ordered. A job between two attempts comes before those that have not started. A running job that
+// was backfilled comes last.
 void Core::set_fair_shares(std::vector<JobQueue::Entry>& entries) const {
   if (!policy_) return;
   std::map<Party, double> known;
@@ -111,13 +130,17 @@ void Core::set_fair_shares(std::vector<JobQueue::Entry>& entries) const {
       const Quota& quota = quota_of(*policy_, party);
       if (quota.priority_max) entry.priority = std::min(entry.priority, *quota.priority_max);
     }
+    if (job.attempt > Attempt(0) && job.state == JobState::kQueued) continue;
     if (job.is_backfilled) {
       entry.use_of_team = entry.use_of_user = std::numeric_limits<double>::infinity();
       continue;
     }
-    if (job.attempt > Attempt(0) && job.state == JobState::kQueued) continue;
     entry.use_of_team = use_of(parties.back());
     entry.use_of_user = use_of(parties.front());
+  }
+  for (JobQueue::Entry& entry : entries) {
+    const Job& job = jobs_.at(entry.job);
+    if (job.is_backfilled && job.state == JobState::kQueued) set_place_behind(entries, entry);
   }
 }
 
