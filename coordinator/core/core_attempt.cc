@@ -168,7 +168,9 @@ void Core::end_attempt(Job& job) {
     finish(job, JobState::kFailed, exit_code, std::move(decision.reason));
     return;
   }
-  if (const auto left = time_left(job); left && *left <= Duration::zero()) {
+  // A further attempt would be ordered to leave as soon as it starts.
+  if (const auto left = time_left(job);
+      left && *left <= first_time_limit_lead(job.spec, options_.grow_grace)) {
     finish(job, JobState::kFailed, kTimeLimitExitCode,
            absl::StrCat(time_limit_text(job), "; ", job.faults.back().message));
     return;

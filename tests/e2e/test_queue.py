@@ -24,7 +24,7 @@ class Queue(MusterTest):
         self.assertIn("job 99, which does not exist", self.submit("--after-any", 99, "--", "true", check=2))
         ended = self.wait_for(first, "FAILED")
         self.assertEqual(ended["exit_code"], 124)
-        self.assertIn("its time limit of 1 s is over", ended["reason"])
+        self.assertIn("it reaches its time limit of 1 s", ended["reason"])
         self.assertIsNone(ended["incident"], "the end of a time limit is no fault")
         self.wait_for(repair, "SUCCEEDED")
         self.assertIn(f"it waited until job {first} has succeeded, which is FAILED", self.wait_for(lost, "CANCELLED")["reason"])

@@ -19,20 +19,29 @@ constexpr Duration kTimeLimitGraceMin = std::chrono::seconds(1);
 // not save leave at once and lose this much of their limit.
 constexpr Duration kTimeLimitProgramNotice = std::chrono::seconds(30);
 
-// Returns the time before the end of the limit at which the ranks of `job` are ordered to save and
-// leave: the notice in its spec, or else as late as its saves and steps permit, but not in the
-// first half of the limit. `trainer_notice`: the time for jobs of the trainer whose saves are not
-// known. Requires a time limit.
-inline Duration time_limit_lead(const Job& job, Duration trainer_notice) {
-  if (job.spec.time_limit_notice_seconds > 0)
-    return std::chrono::seconds(job.spec.time_limit_notice_seconds);
-  const Duration limit = std::chrono::seconds(job.spec.time_limit_seconds);
-  const Duration unknown = job.spec.is_program() ? kTimeLimitProgramNotice : trainer_notice;
-  return std::min<Duration>(drain_lead(job, unknown), limit / 2);
+// Returns the time before the end of the limit at which ranks whose saves are not known are ordered
+// to save and leave: the notice in the spec, or else at most half of the limit. `trainer_notice`:
+// the time for jobs of the trainer. Requires a time limit.
+inline Duration first_time_limit_lead(const JobSpec& spec, Duration trainer_notice) {
+  if (spec.time_limit_notice_seconds > 0)
+    return std::chrono::seconds(spec.time_limit_notice_seconds);
+  const Duration limit = std::chrono::seconds(spec.time_limit_seconds);
+  return std::min<Duration>(spec.is_program() ? kTimeLimitProgramNotice : trainer_notice,
+                            limit / 2);
 }
 
+// Returns the same for the ranks of `job`: without a notice in its spec as late as its saves and
+// steps permit, but not in the first half of the limit.
+inline Duration time_limit_lead(const Job& job, Duration trainer_notice) {
+  const Duration first = first_time_limit_lead(job.spec, trainer_notice);
+  if (job.spec.time_limit_notice_seconds > 0) return first;
+  const Duration limit = std::chrono::seconds(job.spec.time_limit_seconds);
+  return std::min<Duration>(drain_lead(job, first), limit / 2);
+}
+
+// Returns the reason of a job whose ranks have left, or are ordered to leave.
 inline std::string time_limit_text(const Job& job) {
-  return absl::StrCat("its time limit of ", job.spec.time_limit_seconds, " s is over");
+  return absl::StrCat("it reaches its time limit of ", job.spec.time_limit_seconds, " s");
 }
 
 }  // namespace muster::coordinator
