@@ -56,7 +56,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
   }
   usages_.restore(state.usages);
   policy_text_ = std::move(state.queue_policy);
-  fleet_.begin_waiting(queue_.size() > 0, now);
+  fleet_.begin_waiting(state.last_job_id > JobId(0), now);
   schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }
 

@@ -115,10 +115,13 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
   visit_by(now + std::min(lease(), options_.torn_down_within));
 }
 
-void Fleet::begin_waiting(bool jobs_wait, Instant now) {
+void Fleet::begin_waiting(bool has_had_jobs, Instant now) {
   (void)adapt_pace(now);
   const Duration more = time_to_register(workers_.size());
-  if (jobs_wait) registering_until_ = now + lease() + more;
+  if (has_had_jobs) {
+    registering_until_ = now + lease() + more;
+    upgrading_until_ = now + kUpgradeTime;
+  }
   for (auto& [name, worker] : workers_) worker.last_message += more;
 }
 
@@ -178,13 +181,23 @@ void Fleet::erase(const WorkerName& name) {
   const auto worker = workers_.find(name);
   if (worker == workers_.end()) return;
   if (worker->second.slots > 0) {
-    if (absent_.size() >= kAbsentMax) absent_.erase(absent_.begin());
+    if (absent_.size() >= kAbsentMax) forget_oldest_absent();
     absent_.insert_or_assign(name, std::move(worker->second));
   }
   workers_.erase(worker);
   if (!workers_.empty()) return;
   outage_.reset();
   refused_at_.reset();
+}
+
+// Forgets the older half at once, so that the loss of a large fleet does not search for the oldest
+// one each time.
+void Fleet::forget_oldest_absent() {
+  std::vector<Instant> times;
+  for (const auto& [name, worker] : absent_) times.push_back(worker.last_message);
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::ranges::nth_element(times, middle);
+  std::erase_if(absent_, [&](const auto& entry) { return entry.second.last_message <= *middle; });
 }
 
 void Fleet::postpone(const WorkerName& name, Instant now) {
@@ -198,6 +211,10 @@ void Fleet::postpone(const WorkerName& name, Instant now) {
 bool Fleet::takes_ranks(const Worker& worker) const {
   return worker.connected && !worker.leaving && !worker.given_up &&
          worker.version == options_.version;
+}
+
+bool Fleet::awaits_upgrade(const Worker& worker, Instant now) const {
+  return worker.connected && worker.version != options_.version && now < upgrading_until_;
 }
 
 bool Fleet::is_away(const WorkerName& name) const {

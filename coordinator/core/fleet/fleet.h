@@ -47,6 +47,11 @@ constexpr int64_t kLeasesOfMost = 3;
 // elsewhere, and a switch needs some minutes to restart.
 constexpr int64_t kLeasesOfAll = 60;
 
+// The time after a restart of the coordinator in which workers of an earlier version are expected
+// to be upgraded. A large job retains its claim that long. Afterwards the rest of the fleet serves
+// other jobs, because ranks on such workers may run for weeks.
+constexpr Duration kUpgradeTime = std::chrono::hours(4);
+
 // Twice the workers of the largest fleet.
 constexpr size_t kAbsentMax = size_t{2} * kNodesMax;
 
@@ -84,9 +89,9 @@ class Fleet {
   // lease to register again.
   void await_workers_of(const Job& job, Instant now);
   // Adapts the pace to the number of awaited workers, and extends their leases by
-  // time_to_register(). Called once, after all await_workers_of(). `jobs_wait`: whether stored jobs
-  // wait for workers, of which any number may have to register again.
-  void begin_waiting(bool jobs_wait, Instant now);
+  // time_to_register(). Called once, after all await_workers_of(). `has_had_jobs`: whether this is
+  // a restart, after which any number of workers may have to register again.
+  void begin_waiting(bool has_had_jobs, Instant now);
   // Returns whether workers may have to register again after a coordinator restart.
   bool is_registering(Instant now) const { return now < registering_until_; }
   // Adapts the pace to the size of the fleet. Returns whether it has changed, in which case the
@@ -94,7 +99,8 @@ class Fleet {
   bool adapt_pace(Instant now);
   // Returns the pace that workers have, or will have once they receive it.
   const Pace& pace() const { return pace_; }
-  // Returns the workers that were erased and have not registered since; at most kAbsentMax.
+  // Returns the workers that were erased and have not registered since; at most kAbsentMax, of
+  // which the oldest are forgotten.
   const std::map<WorkerName, Worker>& absent() const { return absent_; }
   // Returns the place of the worker in the network, also after erase(), until the worker registers
   // with another one; null if it is unknown.
@@ -145,6 +151,10 @@ class Fleet {
   // stuck process, is not away.
   bool is_away(const WorkerName& name) const;
 
+  // Returns whether the worker has another version than the coordinator, whose restart began an
+  // upgrade at most kUpgradeTime ago: the worker may be upgraded soon.
+  bool awaits_upgrade(const Worker& worker, Instant now) const;
+
   // Returns whether at least two heartbeats of the worker are missing. One missing heartbeat is
   // normal.
   bool is_quiet(const Worker& worker, Instant now) const;
@@ -191,6 +201,7 @@ class Fleet {
     friend bool operator==(const Outage&, const Outage&) = default;
   };
 
+  void forget_oldest_absent();
   Instant lease_end(const Worker& worker, Duration lease) const;
   // Returns whether the worker's stream broke while its host had a network: the worker was killed,
   // or its stream was reset.
@@ -205,6 +216,7 @@ class Fleet {
   std::map<WorkerName, Worker> workers_;
   std::map<WorkerName, Worker> absent_;
   Instant registering_until_{};
+  Instant upgrading_until_{};
   // Set while there are workers. A deadline that begins after the last visit ends after this time.
   std::optional<Instant> next_visit_;
   Instant reachable_until_{};

@@ -26,8 +26,9 @@ const PlacementPass::Room& PlacementPass::room_of(const Job& job) {
     room.gpus_missing = room.gpus_missing || (host.slots_free >= job.spec.ranks_per_node &&
                                               request.is_suited(host) && !request.has_room(host));
   }
-  room.away =
-      std::ranges::count_if(away_, [&](const Host& host) { return request.would_have_room(host); });
+  for (const std::vector<Host>* some : {&away_, &upgraded_later_})
+    room.away += std::ranges::count_if(
+        *some, [&](const Host& host) { return request.would_have_room(host); });
   return room;
 }
 
@@ -35,8 +36,7 @@ const PlacementPass::Room& PlacementPass::room_of(const Job& job) {
 void PlacementPass::claim(const Job& job, std::ptrdiff_t held) {
   blocked_ = true;
   if (!claimed_.insert(shape_of(job.spec, 0)).second) return;
-  Claim claim{job.id, request_of(job, time_.unix_ns),
-              job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec), held};
+  Claim claim{job.id, request_of(job, time_.unix_ns), fewest_nodes(job), held};
   const auto index = static_cast<int32_t>(claims_.size());
   bool has_claim = false;
   for (Host& host : hosts_) {
@@ -59,7 +59,7 @@ std::vector<Host> PlacementPass::unclaimed_hosts() const {
 
 // Returns the latest time at which the claiming job can start: when enough running jobs have
 // reached their time limits. Workers that are away may return at any time. Returns nullopt if jobs
-// without a limit may keep it waiting.
+// without a limit, or workers that have to be upgraded, may keep it waiting.
 std::optional<Instant> PlacementPass::latest_start(const Claim& claim) const {
   if (fleet_.is_registering(time_.now)) return time_.now;
   std::map<WorkerName, Host> busy;
@@ -111,10 +111,15 @@ PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Du
     is_free_until[i] = end <= claims_[i].start->value_or(time_.now + kBackfillWindow);
   }
   std::vector<Host> hosts;
+  std::set<WorkerName> unknown;  // hosts of claims whose start is not known
   for (const Host& host : hosts_) {
-    if (request.has_room(host) && !request.avoid.contains(host.name) &&
-        (host.claim < 0 || is_free_until[static_cast<size_t>(host.claim)]))
-      hosts.push_back(host);
+    if (!request.has_room(host) || request.avoid.contains(host.name)) continue;
+    if (host.claim >= 0) {
+      const auto claim = static_cast<size_t>(host.claim);
+      if (!is_free_until[claim]) continue;
+      if (!*claims_[claim].start) unknown.insert(host.name);
+    }
+    hosts.push_back(host);
   }
   if (std::ssize(hosts) < job.spec.nodes) {
     if (request.avoid.empty()) no_backfill_.insert_or_assign(shape, *limit);
@@ -125,7 +130,13 @@ PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Du
   take(job.spec, placement.ranks);
   decision.ranks = std::move(placement.ranks);
   decision.is_backfilled = true;
-  decision.text = "; it ends by its time limit before the jobs ahead of it in the queue can start";
+  const bool is_known = std::ranges::none_of(
+      decision.ranks, [&](const RankPlacement& rank) { return unknown.contains(rank.worker); });
+  decision.text =
+      is_known ? "; it ends by its time limit before the jobs ahead of it in the queue can start"
+               : absl::StrCat("; it ends by its time limit within ",
+                              kBackfillWindow / std::chrono::hours(1),
+                              " h, and the start of the jobs ahead of it in the queue is unknown");
   return decision;
 }
 

@@ -24,10 +24,6 @@
 namespace muster::coordinator {
 namespace {
 
-int32_t fewest_nodes(const Job& job) {
-  return job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec);
-}
-
 // Returns the largest size of the job for which there is room; if there is room for none, the size
 // to wait for.
 int32_t size_to_start(const Job& job, const PlacementRequest& request,
@@ -83,18 +79,23 @@ PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, c
 }
 
 // A worker is away if it is disconnected, leaving or being checked, or if its lease has ended a
-// short time ago; but not if its node is excluded otherwise than as a last resort.
+// short time ago; but not if its node is excluded otherwise than as a last resort. The time at
+// which a worker of another version returns is not known.
 void PlacementPass::find_away() {
-  const auto add = [&](const Worker& worker) {
+  const auto add = [&](const Worker& worker, std::vector<Host>& hosts) {
     const NodeRecord* node = nodes_.find(worker.name);
     const bool is_barred = node != nullptr && node->excluded && !rule_of(node->suspicion).is_soft;
     if (worker.slots > 0 && worker.stuck.empty() && !is_barred)
-      away_.push_back(host_of(worker, {}));
+      hosts.push_back(host_of(worker, {}));
   };
-  for (const auto& [name, worker] : fleet_.all())
-    if (worker.leaving || fleet_.is_away(name)) add(worker);
+  for (const auto& [name, worker] : fleet_.all()) {
+    if (worker.leaving || fleet_.is_away(name))
+      add(worker, away_);
+    else if (fleet_.awaits_upgrade(worker, time_.now))
+      add(worker, upgraded_later_);
+  }
   for (const auto& [name, worker] : fleet_.absent())
-    if (time_.now < worker.last_message + options_.reservation_time) add(worker);
+    if (time_.now < worker.last_message + options_.reservation_time) add(worker, away_);
 }
 
 PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Entry& entry,
@@ -127,6 +128,7 @@ PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::En
   std::string remark;
   Placement placement = can_never_fit(job) ? Placement{} : find_place(job, whole, remark);
   decision.checks = checks_;
+  await_checks();
   if (placement.fit == Fit::kNow) {
     take(job.spec, placement.ranks);
     decision.ranks = std::move(placement.ranks);
@@ -201,6 +203,15 @@ bool PlacementPass::may_fit_soon(const Job& job) {
   if (fleet_.is_registering(time_.now)) return true;
   const Room& room = room_of(job);
   return job.attempt == Attempt(0) && room.when_empty + room.away >= job.spec.nodes;
+}
+
+// Counts the nodes whose checks the current decision requests as workers that may return.
+void PlacementPass::await_checks() {
+  if (checks_.empty()) return;
+  decisions_.clear();
+  rooms_.clear();
+  for (const WorkerName& name : checks_)
+    if (!fleet_.is_away(name)) away_.push_back(host_of(fleet_.at(name), {}));
 }
 
 bool PlacementPass::is_check_requested(const WorkerName& name) const {

@@ -9,10 +9,10 @@
 //
 // A job that waits for other jobs to end claims all workers on which it could run. So does one that
 // needs workers that were here recently and may return: a worker that is restarted, or all of them
-// after a restart of the coordinator, must not cost a large job its place. A later job gets
-// free workers without a claim. Backfill: it gets claimed ones only if it has a time limit, and
-// ends by it before the time at which the claiming job can start at the latest. A later job
-// therefore never delays the claiming job beyond that time. The time is known if enough running
+// after a restart or an upgrade of the coordinator, must not cost a large job its place. A later
+// job gets free workers without a claim. Backfill: it gets claimed ones only if it has a time
+// limit, and ends by it before the time at which the claiming job can start at the latest. A later
+// job therefore never delays the claiming job beyond that time. The time is known if enough running
 // jobs have time limits. Otherwise jobs with a limit of at most kBackfillWindow start, so that one
 // job without a limit does not leave the fleet idle: they delay the claiming job by at most the
 // window after jobs without limits have ended. A backfilled job that is restarted is placed by
@@ -157,6 +157,7 @@ class PlacementPass {
   bool can_never_fit(const Job& job);
   bool may_fit_later(const Job& job);
   bool may_fit_soon(const Job& job);
+  void await_checks();
   bool is_check_requested(const WorkerName& name) const;
   bool is_away(const WorkerName& name) const;
   bool waits_for_all_nodes(const Job& job, const JobQueue::Entry& entry) const;
@@ -182,6 +183,8 @@ class PlacementPass {
   std::vector<Host> excluded_;
   // Workers that may return soon: their resources count as if they were empty.
   std::vector<Host> away_;
+  // Workers that may return when they are upgraded, counted in the same way.
+  std::vector<Host> upgraded_later_;
   std::vector<std::string> leaving_;
   // Connected workers of another version. Their ranks run to the end, and no new ranks are placed
   // on them.

@@ -21,6 +21,10 @@ int32_t smallest_size(const JobSpec& spec) {
   return spec.smaller.empty() ? spec.nodes : spec.smaller.back().nodes;
 }
 
+int32_t fewest_nodes(const Job& job) {
+  return job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec);
+}
+
 JobSpec spec_of_size(const JobSpec& spec, int32_t nodes) {
   JobSpec sized = spec;
   const auto smaller = std::find_if(spec.smaller.begin(), spec.smaller.end(),

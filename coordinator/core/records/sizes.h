@@ -18,6 +18,8 @@ namespace muster::coordinator {
 int32_t largest_size(const JobSpec& spec, int64_t nodes_max);
 // Returns the job's smallest size.
 int32_t smallest_size(const JobSpec& spec);
+// Returns the fewest nodes on which the job starts: its first attempt has the full size.
+int32_t fewest_nodes(const Job& job);
 
 // Returns the spec that workers receive for an attempt on `nodes` nodes: the job as if it had been
 // submitted at that size. Requires that `nodes` is one of its sizes.

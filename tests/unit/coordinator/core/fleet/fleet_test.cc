@@ -95,10 +95,22 @@ TEST_F(FleetTest, AWorkerOfARestartedCoordinatorHasTimeToRegister) {
   Job job;
   for (int i = 0; i < 1'000; ++i) job.placement.push_back({Rank(i), worker(i), 0, {}});
   fleet_.await_workers_of(job, now_);
-  fleet_.begin_waiting(/*jobs_wait=*/false, now_);
+  fleet_.begin_waiting(/*has_had_jobs=*/false, now_);
   const Duration time = options_.worker_lease + seconds(2);
   EXPECT_FALSE(is_expired(worker(999), now_ + time - Duration(1)));
   EXPECT_TRUE(is_expired(worker(999), now_ + time));
+}
+
+TEST_F(FleetTest, ForgetsTheOldestAbsentWorkers) {
+  const int last = static_cast<int>(kAbsentMax);
+  for (int i = last; i >= 0; --i) {
+    now_ += std::chrono::milliseconds(1);
+    add(i);
+    fleet_.erase(worker(i));
+  }
+  EXPECT_LE(fleet_.absent().size(), kAbsentMax);
+  EXPECT_TRUE(fleet_.absent().contains(worker(0)));
+  EXPECT_FALSE(fleet_.absent().contains(worker(last)));
 }
 
 TEST_F(FleetTest, AnUnreadMessageExtendsALeaseUntilItIsRead) {
