@@ -197,27 +197,33 @@ void Core::schedule() {
       continue;
     }
     if (!job.waits_for.empty()) continue;
-    if (std::string text = running.why_waits(job); !text.empty()) {
-      if (text != job.reason) jobs_.note(job, std::move(text));
+    RunningUse::Wait wait = running.why_waits(job);
+    const bool has_quota = wait.text.empty();
+    std::optional<Duration> left;  // for backfill only
+    if (pass.is_blocked() && (has_quota || wait.may_backfill)) left = time_left(job);
+    if (!has_quota && !left) {
+      running.reserve(job, wait.reserve);
+      if (!wait.backfilled.empty()) pass.claim_from(job, last_end(wait.backfilled));
+      if (wait.text != job.reason) jobs_.note(job, std::move(wait.text));
       continue;
     }
-    std::optional<Duration> left;  // for backfill only
-    if (pass.is_blocked()) left = time_left(job);
     if (left && !has_ends) {
       has_ends = true;
       pass.set_ends(ends_by_limit());
     }
-    PlacementPass::Decision decision = pass.place(job, entry, left);
+    PlacementPass::Decision decision =
+        has_quota ? pass.place(job, entry, left) : pass.place_before_claims(job, *left);
     for (const WorkerName& name : decision.checks)
       append(actions_, checks_.request(fleet_.at(name), time_.now));
     if (decision.ranks.empty()) {
-      if (decision.has_claim) running.reserve(job);
+      if (decision.has_claim) running.reserve(job, RunningUse::Reserve::kNodes);
+      if (!has_quota) decision.text = std::move(wait.text);
       hold(jobs_, job, std::move(decision.held));
       if (decision.text != job.reason) jobs_.note(job, std::move(decision.text));
       continue;
     }
-    if (job.attempt == Attempt(0)) running.add(job);
     job.is_backfilled = decision.is_backfilled;
+    if (job.attempt == Attempt(0)) running.add(job);
     start(job, std::move(decision.ranks));
     if (const auto end = latest_end(job); end && has_ends) pass.add_end(job.id, *end);
     if (!decision.text.empty()) jobs_.note(job, job.reason + decision.text);

@@ -54,6 +54,13 @@ JobEnds Core::ends_by_limit() const {
   return ends;
 }
 
+// Returns the time at which all these jobs, which have time limits, have ended.
+Instant Core::last_end(const std::vector<JobId>& backfilled) const {
+  Instant last = time_.now;
+  for (const JobId id : backfilled) last = std::max(last, latest_end(jobs_.at(id)).value_or(last));
+  return last;
+}
+
 // Orders the ranks of jobs whose time limit is nearly over to save and leave. Ranks that have not
 // left at its end are killed.
 void Core::end_at_time_limits() {

@@ -93,6 +93,27 @@ std::optional<Instant> PlacementPass::latest_start(const Claim& claim) const {
   return std::nullopt;
 }
 
+// Returns whether `end` is before the latest start of the claiming job.
+bool PlacementPass::is_over_before(Instant end, Claim& claim) {
+  if (!claim.start) claim.start = latest_start(claim);
+  return end <= std::max(claim.earliest, claim.start->value_or(time_.now + kBackfillWindow));
+}
+
+void PlacementPass::claim_from(const Job& job, Instant earliest) {
+  const size_t before = claims_.size();
+  if (may_fit_later(job)) claim(job, 0);
+  if (claims_.size() > before) claims_.back().earliest = earliest;
+}
+
+PlacementPass::Decision PlacementPass::place_before_claims(const Job& job, Duration limit) {
+  const Instant end = time_.now + limit + kEndMargin;
+  if (std::ranges::all_of(claims_, [&](Claim& claim) { return is_over_before(end, claim); }))
+    return backfill(job, limit);
+  Decision decision;
+  decision.has_claim = true;
+  return decision;
+}
+
 // Places new and formerly backfilled jobs. Another one with former nodes, or nodes to avoid,
 // retains its place in the queue.
 PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Duration> limit) {
@@ -106,10 +127,7 @@ PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Du
   const Instant end = time_.now + *limit + kEndMargin;
   const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
   std::vector<bool> is_free_until(claims_.size());
-  for (size_t i = 0; i < claims_.size(); ++i) {
-    if (!claims_[i].start) claims_[i].start = latest_start(claims_[i]);
-    is_free_until[i] = end <= claims_[i].start->value_or(time_.now + kBackfillWindow);
-  }
+  for (size_t i = 0; i < claims_.size(); ++i) is_free_until[i] = is_over_before(end, claims_[i]);
   std::vector<Host> hosts;
   std::set<WorkerName> unknown;  // hosts of claims whose start is not known
   for (const Host& host : hosts_) {

@@ -91,6 +91,11 @@ class PlacementPass {
   // time for a new job with the shape of an earlier one that waits. Requires that the job remains
   // where it is until the pass ends. `limit`: the time for which the job may still have ranks.
   Decision place(const Job& job, const JobQueue::Entry& entry, std::optional<Duration> limit);
+  // Places a job that lacks only quota that is reserved for claiming jobs: it has to end before the
+  // first of them can start. `limit`: as above.
+  Decision place_before_claims(const Job& job, Duration limit);
+  // Claims hosts for a job that waits until backfilled jobs return its quota, at `earliest`.
+  void claim_from(const Job& job, Instant earliest);
   // Returns whether a job waits for others to end, so that later jobs start by backfill only.
   bool is_blocked() const { return blocked_; }
   // Sets the ends of running jobs. Called before a job with a time limit is placed.
@@ -139,6 +144,7 @@ class PlacementPass {
     PlacementRequest request;
     int32_t nodes = 0;
     std::ptrdiff_t held = 0;  // workers that are reserved for it
+    Instant earliest{};       // the job does not start before this time
     // The latest time at which the job can start; computed on demand.
     std::optional<std::optional<Instant>> start{};
   };
@@ -153,6 +159,7 @@ class PlacementPass {
   std::vector<Host> unclaimed_hosts() const;
   Decision backfill(const Job& job, std::optional<Duration> limit);
   std::optional<Instant> latest_start(const Claim& claim) const;
+  bool is_over_before(Instant end, Claim& claim);
   const Room& room_of(const Job& job);
   bool can_never_fit(const Job& job);
   bool may_fit_later(const Job& job);
