@@ -164,7 +164,7 @@ class Core {
   std::optional<Duration> time_left(const Job& job) const;
   std::optional<Instant> latest_end(const Job& job) const;
   JobEnds ends_by_limit() const;
-  Instant last_end(const std::vector<JobId>& backfilled) const;
+  Instant all_ended_by(const std::vector<JobId>& backfilled) const;
   void end_at_time_limits();
 
   // core_policy.cc

@@ -203,7 +203,7 @@ void Core::schedule() {
     if (pass.is_blocked() && (has_quota || wait.may_backfill)) left = time_left(job);
     if (!has_quota && !left) {
       running.reserve(job, wait.reserve);
-      if (!wait.backfilled.empty()) pass.claim_from(job, last_end(wait.backfilled));
+      if (!wait.backfilled.empty()) pass.claim_from(job, all_ended_by(wait.backfilled));
       if (wait.text != job.reason) jobs_.note(job, std::move(wait.text));
       continue;
     }

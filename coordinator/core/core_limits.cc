@@ -55,7 +55,7 @@ JobEnds Core::ends_by_limit() const {
 }
 
 // Returns the time at which all these jobs, which have time limits, have ended.
-Instant Core::last_end(const std::vector<JobId>& backfilled) const {
+Instant Core::all_ended_by(const std::vector<JobId>& backfilled) const {
   Instant last = time_.now;
   for (const JobId id : backfilled) last = std::max(last, latest_end(jobs_.at(id)).value_or(last));
   return last;

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Shows that the simulation and the scenarios detect faults of the coordinator.
+"""Shows that the tests detect faults of the coordinator, of its storage in etcd and of the worker.
 
   tests/mutants/run.py --check                 each patch applies to the sources (a test of CI)
   tests/mutants/run.py [NAME …] [--seeds 300] [--out bench/results/mutants.json]
 
-Each *.patch in this folder changes one decision of the coordinator's core, or of the shell's code
-that the simulation shares. Its first line describes the fault. The second form copies the sources
-to build/mutants, applies one patch at a time, builds only the simulation and the scenarios, and
-runs them until one fails: that patch is "caught". Exits with 1 if a patch is missed or stale.
+Each *.patch in this folder changes one decision. Its first line describes the fault. A second line
+"Programs: …" names the tests that must detect it; the default are the simulation and the scenarios,
+for the coordinator's core and the shell's code that the simulation shares. The second form copies
+the sources to build/mutants, applies one patch at a time, builds only these programs, and runs them
+until one fails: that patch is "caught". Exits with 1 if a patch is missed or stale.
 
 A patch that does not apply is "stale": make its change by hand, and write `git diff` of it below
 the description.
@@ -40,6 +41,11 @@ def description(name):
     return (HERE / f"{name}.patch").read_text().splitlines()[0]
 
 
+def programs_of(name):
+    second = (HERE / f"{name}.patch").read_text().splitlines()[1]
+    return second.removeprefix("Programs: ").split() if second.startswith("Programs: ") else list(PROGRAMS)
+
+
 def check(names):
     stale = 0
     for name in names:
@@ -66,21 +72,19 @@ def copy_sources(folder):
         shutil.copy(source, target)
 
 
-def build(folder, jobs):
-    done = subprocess.run(["cmake", "--build", str(folder / "build"), f"-j{jobs}", "--target", *PROGRAMS], capture_output=True, text=True)
+def build(folder, programs, jobs):
+    done = subprocess.run(["cmake", "--build", str(folder / "build"), f"-j{jobs}", "--target", *programs], capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout[-3000:]
 
 
-def run_tests(folder, seeds):
+def run_tests(folder, programs, seeds):
     """Returns the first failure, or ""."""
     environment = os.environ | {"MUSTER_SIMULATION_SEEDS": f"1-{seeds}", "MUSTER_SIMULATION_RUNS": "0"}
-    commands = {
-        "simulation": [folder / "build/bin/muster_simulation", "--gtest_filter=*Range*", "--gtest_brief=1"],
-        "scenarios": [folder / "build/bin/coordinator_scenarios", "--gtest_brief=1"],
-    }
-    for kind, command in commands.items():
+    for program in programs:
+        command = [str(folder / "build/bin" / program), "--gtest_brief=1", *(["--gtest_filter=*Range*"] if program == "muster_simulation" else [])]
+        kind = program.removeprefix("muster_").removeprefix("coordinator_").removesuffix("_test")
         try:
-            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment, timeout=1200, cwd=folder)
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200, cwd=folder)
         except subprocess.TimeoutExpired:
             return f"{kind}: no end"
         if done.returncode != 0:
@@ -113,7 +117,8 @@ def main():
     copy_sources(folder)
     # As the preset `ci`, so that ccache has most objects, but with one object per file of the core.
     subprocess.run(["cmake", "--preset", "ci", "-B", "build", "-DMUSTER_MUTANTS=ON"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    if failure := build(folder, args.jobs) or run_tests(folder, args.seeds):
+    every = sorted({program for name in names for program in programs_of(name)})
+    if failure := build(folder, every, args.jobs) or run_tests(folder, every, args.seeds):
         print(f"the sources without a patch fail:\n{failure}")
         return 1
     results = {}
@@ -123,8 +128,9 @@ def main():
         if failure:
             results[name] = {"fault": description(name), "result": "stale"}
         else:
-            failure = build(folder, args.jobs)
-            caught = "" if failure else run_tests(folder, args.seeds)
+            programs = programs_of(name)
+            failure = build(folder, programs, args.jobs)
+            caught = "" if failure else run_tests(folder, programs, args.seeds)
             results[name] = {"fault": description(name), "result": "stale" if failure else "caught" if caught else "missed", "by": caught}
         copy_sources(folder)
         results[name]["seconds"] = round(time.monotonic() - begin)
