@@ -20,6 +20,11 @@ _CALL_SECONDS = 5.0
 # The time for which calls are repeated that an overloaded coordinator refuses.
 _OVERLOAD_SECONDS = 60.0
 _REPEAT_PAUSE_MIN, _REPEAT_PAUSE_MAX = 0.1, 10.0
+# The time for which calls are repeated that one of several coordinators has not answered. After the
+# loss of a leader another one leads within 5 s.
+_LEADER_SECONDS = 10.0
+# Methods whose repetition has no further effect.
+_REPEATABLE = frozenset({"GetJob", "ListJobs", "CancelJob", "ListIncidents", "GetIncident", "GetJobHistory", "ListWorkers"})
 # The time to wait for a coordinator that cannot be reached. A restart takes seconds.
 _RECONNECT_SECONDS_MAX = 60
 _RECONNECT_PAUSE = 0.2
@@ -90,14 +95,24 @@ class _Overload:
         return Pause(_pause_before_repeat(hint, self._repeats - 1))
 
 
-def unary(target: Target, method: str, request: Message, answer: Type[Message]) -> Flow[Any]:
-    """Calls a method and returns its answer."""
+def unary(target: Target, method: str, request: Message, answer: Type[Message], on_repeat: Callable[[], None] = lambda: None) -> Flow[Any]:
+    """Calls a method and returns its answer. Repeats a call that one of several coordinators
+    has not answered, at the next leader, if a repetition has no further effect. `on_repeat` is
+    called before.
+    """
     overload = _Overload()
+    give_up = time.monotonic() + _LEADER_SECONDS
+    repeats = method in _REPEATABLE and len(target.addresses) > 1
     while True:
         try:
             return (yield Call(method, request, answer.FromString, _CALL_SECONDS))
         except CallError as error:
-            pause = overload.pause(error, target)
+            is_lost = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+            if repeats and is_lost and time.monotonic() < give_up:
+                pause = Pause(_RECONNECT_PAUSE * (1 + random.random()))
+                on_repeat()
+            else:
+                pause = overload.pause(error, target)
         yield pause
 
 

@@ -8,7 +8,7 @@ import grpc
 
 from muster import errors, types
 from muster._steps import CallError
-from muster._target import Secrets
+from muster._target import Secrets, Target
 
 # A name that no other service has: the methods are called without generated stubs, which refuse
 # versions of gRPC that are older than their generator.
@@ -88,6 +88,13 @@ def call_error(error: Any) -> CallError:
         if key == _RETRY_HINT and text.isdigit():
             hint = int(text) / 1000
     return CallError(error.code(), error.details() or "", hint)
+
+
+def may_stand_still(error: CallError, target: Target) -> bool:
+    """Returns whether one of several coordinators may have been stopped, so that the next call
+    searches the one that leads.
+    """
+    return error.code is grpc.StatusCode.DEADLINE_EXCEEDED and len(target.addresses) > 1
 
 
 def check_end(job: Optional[types.Job], check: bool) -> types.Job:

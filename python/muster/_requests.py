@@ -62,7 +62,16 @@ class Requests:
         return updated
 
     def cancel(self, job_id: int, force: bool) -> Flow[types.Job]:
-        answer = yield from self._unary("CancelJob", v1.CancelJobRequest(job_id=job_id, force=force), v1.CancelJobResponse)
+        repeats: List[None] = []
+        request = v1.CancelJobRequest(job_id=job_id, force=force)
+        try:
+            answer = yield from unary(self.target, "CancelJob", request, v1.CancelJobResponse, lambda: repeats.append(None))
+        except errors.FailedPrecondition:
+            # The first leader may have cancelled the job, and its answer was lost.
+            job = (yield from self.job(job_id)) if repeats else None
+            if job is None or job.state is not types.JobState.CANCELLED:
+                raise
+            return job
         return _messages.job(answer.job)
 
     def checkpoint(self, job_id: int, wait: bool) -> Flow[types.Checkpoint]:

@@ -205,7 +205,10 @@ class AsyncClient:
             try:
                 return await call(step.request, timeout=step.timeout)
             except grpc.RpcError as error:
-                raise _channel.call_error(error) from None
+                failure = _channel.call_error(error)
+                if _channel.may_stand_still(failure, self._requests.target):
+                    self._channel = None
+                raise failure from None
         if isinstance(step, Pause):
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Connect):

@@ -245,7 +245,11 @@ class Client:
             try:
                 return call(step.request, timeout=step.timeout)
             except grpc.RpcError as error:
-                raise _channel.call_error(error) from None
+                failure = _channel.call_error(error)
+                if _channel.may_stand_still(failure, self._requests.target):
+                    with self._lock:
+                        self._channel = None
+                raise failure from None
         if isinstance(step, Pause):
             return time.sleep(step.seconds)
         if isinstance(step, Connect):

@@ -193,6 +193,26 @@ for text, why in (("a:1,b", "--coordinator=b: the port is missing"), ("a:1,a:1",
 ''', http)
         stopped.send_signal(signal.SIGCONT)
 
+    def test_read_without_an_answer_is_repeated_at_the_next_leader(self):
+        leader, following = (self.start_coordinator(name) for name in ("leader", "following"))
+        following.send_signal(signal.SIGSTOP)
+        self.env["MUSTER_COORDINATOR"] = f"{leader.address},{following.address}"
+        self.python('''
+import glob, os, signal
+leader, following = map(int, sys.argv[1:])
+def stands_still(pid):
+    return all(open(path).read().rpartition(")")[2].split()[0] == "T" for path in glob.glob(f"/proc/{pid}/task/*/stat"))
+client = muster.Client()
+client.submit_program(["true"], name="of-the-leader")
+assert len(client.jobs()) == 1
+os.kill(leader, signal.SIGSTOP)
+while not stands_still(leader):
+    pass
+os.kill(following, signal.SIGCONT)
+assert client.jobs() == []
+''', leader.pid, following.pid)
+        leader.send_signal(signal.SIGCONT)
+
     def test_tls_and_tokens(self):
         if trust.why_not():
             self.skipTest(trust.why_not())
