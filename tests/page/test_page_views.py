@@ -9,6 +9,17 @@ class Views(PageTest):
     def rows(self, page, label):
         return page.get_by_role("region", name=f"{label} table", exact=True).locator("tbody tr:not(.spacer)")
 
+    def await_points(self, page, count):
+        """Waits until the page has drawn so many more events of the job."""
+        self.coordinator.event_seconds = 0.1
+        points = self.coordinator.data.points
+        sent = len(points) + count
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if len(points) >= sent:
+                break
+            page.evaluate(DRAWN)
+        self.assertGreaterEqual(len(points), sent)
+
     def test_fleet_filters_searches_and_sorts_jobs_by_address(self):
         data = self.serve().data
         page = self.open("#/")
@@ -79,13 +90,7 @@ class Views(PageTest):
         # Live points arrive while another view is shown; the curve begins where it began before.
         largest = max(point["loss"] for point in data.points)
         page.get_by_role("link", name="Mesh", exact=True).click()
-        self.coordinator.event_seconds = 0.1
-        sent = len(data.points) + 3
-        for _ in range(SETTLE_ROUNDS_MAX):
-            if len(data.points) >= sent:
-                break
-            page.evaluate(DRAWN)
-        self.assertGreaterEqual(len(data.points), sent)
+        self.await_points(page, 3)
         page.get_by_role("link", name="Overview").click()
         self.expect(page.get_by_role("img", name=f"to {largest:.3f}, last", exact=False).first).to_be_visible()
         for text in ("recomputing after hang", "rank 27 on gpu-0003 holds up 511 ranks", "18,250 steps, 182 steps ago", "+6.4%", "66.3 GiB", "rank 27 on gpu-0003 ended by signal 9"):
@@ -191,8 +196,12 @@ class Views(PageTest):
         page = self.open("#/jobs/1/config")
         table = page.get_by_role("region", name="Config table")
         self.expect(table.get_by_text("optimizer.weight_decay")).to_be_visible()
-        page.get_by_label("Compare with job").fill("2")
-        page.get_by_label("Compare with job").press("Enter")
+        field = page.get_by_label("Compare with job")
+        field.fill("2")
+        # Live figures draw the page again, and the typed number stays.
+        self.await_points(page, 3)
+        self.expect(field).to_have_value("2")
+        field.press("Enter")
         row = table.locator("tr").filter(has_text="learning_rate")
         self.expect(row).to_contain_text("0.0003")
         self.expect(row).to_contain_text("0.0001")

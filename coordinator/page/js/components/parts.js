@@ -1,5 +1,5 @@
 // Small parts that several pages use.
-import { html } from "../html.js";
+import { html, useState } from "../html.js";
 import { age, dateTime, percent, time } from "../format.js";
 import { nowNs } from "../api.js";
 import { clean, cleanLine, shorten } from "../text.js";
@@ -44,6 +44,21 @@ export function Stat({ label, value, sub }) {
 /** @param {{share: number, label: string}} props */
 export function Meter({ share, label }) {
   return html`<div class="meter" role="img" aria-label=${`${label}: ${percent(share, 0)}`}><span style=${{ width: percent(Math.min(1, Math.max(0, share)), 2) }}></span></div>`;
+}
+
+/**
+ * A number that the address has. What one types stays while the page is drawn again, until Enter or
+ * until another field is chosen.
+ * @param {{label: string, value: number | string, min: number, max?: number, placeholder?: string, onChoose: (value: string) => void}} props
+ */
+export function NumberField({ label, value, min, max, placeholder, onChoose }) {
+  const [typed, setTyped] = useState(/** @type {string | null} */ (null));
+  return html`<label class="inline-field">${label} <input class="narrow" type="number" min=${min} max=${max} placeholder=${placeholder} value=${typed ?? value}
+    onInput=${(/** @type {any} */ event) => setTyped(event.target.value)} onBlur=${() => setTyped(null)}
+    onChange=${(/** @type {any} */ event) => {
+      setTyped(null);
+      onChoose(event.target.value);
+    }} /></label>`;
 }
 
 /** @param {{error: Error | null, what: string}} props */

@@ -3,7 +3,7 @@ import { html, useMemo } from "../html.js";
 import { getJson, useLoaded } from "../api.js";
 import { changeQuery } from "../router.js";
 import { clean, cleanLine, matchesWords, wordsOf } from "../text.js";
-import { CopyButton, LoadError, Panel } from "../components/parts.js";
+import { CopyButton, LoadError, NumberField, Panel } from "../components/parts.js";
 
 const VALUE_CHARACTERS_MAX = 400;
 const OMITTED = ["train_config", "train_config_json", "config_origins", "smaller"];
@@ -52,8 +52,7 @@ export function JobConfig({ job, full, error, query }) {
     ${clean(value.length > VALUE_CHARACTERS_MAX ? `${value.slice(0, VALUE_CHARACTERS_MAX)}…` : value)}</bdi>`);
   return html`<${Panel} title="Config" aside=${html`
       <input type="search" aria-label="Search keys and values" placeholder="Search keys and values" value=${search} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />
-      <label class="inline-field">Compare with job <input type="number" min="1" class="narrow" value=${isId ? otherId : ""}
-        onChange=${(/** @type {any} */ event) => changeQuery({ with: event.target.value })} /></label>
+      <${NumberField} label="Compare with job" min=${1} value=${isId ? otherId : ""} onChoose=${(/** @type {string} */ value) => changeQuery({ with: value })} />
       ${others && html`<label class="inline-field">
         <input type="checkbox" checked=${!onlyDifferent} onChange=${(/** @type {any} */ event) => changeQuery({ all: event.target.checked ? "1" : "" })} /> equal values, too</label>`}
       <${CopyButton} text=${JSON.stringify(job.spec.train_config ?? job.spec, null, 2)} label="Copy as JSON" />`}>

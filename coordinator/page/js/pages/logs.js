@@ -5,7 +5,7 @@ import { LINES_MAX, LogLines } from "../log_lines.js";
 import { changeQuery } from "../router.js";
 import { whileVisible } from "../visibility.js";
 import { clean, rankRanges } from "../text.js";
-import { Panel } from "../components/parts.js";
+import { NumberField, Panel } from "../components/parts.js";
 
 const LINE_PIXELS = 20;
 const OVERSCAN = 20;
@@ -152,10 +152,9 @@ export function LogsPanel({ job, query }) {
   const fileName = `job-${job.id}${attempt ? `-attempt-${attempt}` : ""}${rank >= 0 ? `-rank-${rank}` : ""}.log`;
   return html`<${Panel} title="Logs" class="logs" aside=${html`
       <span class="muted" role="status">${STATES[/** @type {keyof typeof STATES} */ (state)]}</span>
-      <label class="inline-field">Rank <input class="narrow" type="number" min="0" placeholder="all" value=${rank >= 0 ? rank : ""}
-        onChange=${(/** @type {any} */ event) => changeQuery({ rank: event.target.value })} /></label>
-      <label class="inline-field">Attempt <input class="narrow" type="number" min="1" max=${job.attempt} placeholder="newest" value=${attempt || ""}
-        onChange=${(/** @type {any} */ event) => changeQuery({ attempt: event.target.value })} /></label>
+      <${NumberField} label="Rank" min=${0} placeholder="all" value=${rank >= 0 ? rank : ""} onChoose=${(/** @type {string} */ value) => changeQuery({ rank: value })} />
+      <${NumberField} label="Attempt" min=${1} max=${job.attempt} placeholder="newest" value=${attempt || ""}
+        onChoose=${(/** @type {string} */ value) => changeQuery({ attempt: value })} />
       <input type="search" aria-label="Search lines" placeholder="Search lines" value=${query.get("q") ?? ""} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />
       <button type="button" class="button small" aria-pressed=${follow ? "true" : "false"} onClick=${() => setFollow(!follow)}>Follow</button>
       <button type="button" class="button small" disabled=${shown.length === 0} onClick=${() => download(fileName, asText(shown))}>Download</button>`}>
