@@ -125,7 +125,10 @@ EtcdServer::~EtcdServer() {
   waitpid(pid_, nullptr, 0);
 }
 
-void EtcdServer::pause() const { kill(pid_, SIGSTOP); }
+void EtcdServer::pause() const {
+  kill(pid_, SIGSTOP);
+  waitpid(pid_, nullptr, WUNTRACED);  // until all threads have stopped
+}
 void EtcdServer::resume() const { kill(pid_, SIGCONT); }
 
 Term::Term(const EtcdOptions& options, Duration ttl) {
