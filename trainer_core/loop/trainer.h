@@ -121,8 +121,8 @@ class Trainer : public RunningStep {
   const bool writes_;                  // this rank saves, alone or with other ranks
   std::optional<GroupPeers> writers_;  // set if several ranks save, which must leave together
   StepGuard guard_;
-  int64_t completed_ = 0;  // steps, with or without an update
-  uint64_t position_ = 0;  // samples consumed by those steps and by skipped batches
+  int64_t completed_ = 0;          // steps, with or without an update
+  uint64_t position_ = 0;          // samples consumed by those steps and by skipped batches
   uint64_t restored_samples_ = 0;  // position_ of the state that restore() loaded
   SpikeState restored_spikes_;     // the guard's state of the same
   // Held while checkpoints are collected or saved, or while rank 0 prints, outside of commits.
