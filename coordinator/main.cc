@@ -145,8 +145,7 @@ int serve_in_turn(Flags& flags, std::future<absl::Status> end, const std::stop_t
     if (const auto policy = PolicyFile::read(path); !policy.ok())
       spdlog::warn(
           "{}; as the leader this coordinator would use the policy that was last in force, or end "
-          "if "
-          "there was none",
+          "if there was none",
           std::string(policy.status().message()));
   }
   // Before the election: a standby that refuses to lead would be of no use at a failover.

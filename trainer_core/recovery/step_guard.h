@@ -92,7 +92,7 @@ class StepGuard {
   bool in_spike() const { return spikes_in_a_row_ > 0; }
   // Returns whether a spike may continue, because there were fewer than rollback_after_spikes steps
   // within the bounds since its last one.
-  bool near_spike() const { return in_spike() || calm_steps_left_ > 0; }
+  bool near_spike() const { return calm_steps_left_ > 0; }
   // Returns the state that checkpoints store.
   const SpikeState& state() const { return state_; }
   // Continues with the state of the checkpoint of `step`.
